@@ -123,7 +123,7 @@ func TestAdoptLimits(t *testing.T) {
 	if _, err := next.Next(nil, []bool{true, true}); err != nil {
 		t.Fatal(err)
 	}
-	if c.Nodes[0].Limit != 16 || c.Nodes[1].Limit != 70 || next.Limit(0) != 16 || next.Limit(1) != 0 {
+	if c.Nodes[0].Limit != 16 || c.Nodes[1].Limit != 70 || next.memory.Learnt(0) != 16 || next.memory.Learnt(1) != 0 {
 		t.Errorf("limits %d and %d, want 16 and 70", c.Nodes[0].Limit, c.Nodes[1].Limit)
 	}
 	if got := next.deadline.factor; got != ctl.deadline.factor || got == 1 || got == 0 {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/memory"
+	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/env"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
@@ -33,10 +34,6 @@ type Control struct {
 	deadline deadline
 	sieve    env.Sieve
 }
-
-// Omniscient marks a policy that knows the nodes' true state: a bound. It decides by itself
-// who takes part.
-type Omniscient interface{ Omniscient() }
 
 // Round is what one round of control did.
 type Round struct {
@@ -129,7 +126,7 @@ func (c *Control) observe(report *cluster.Report) (*cluster.Report, error) {
 
 // decide plans the round for the nodes present.
 func (c *Control) decide(report *cluster.Report, present []bool) error {
-	_, knows := c.Policy.(Omniscient)
+	_, knows := c.Policy.(interface{ Omniscient() }) // an oracle decides by itself who takes part
 	allowed := present
 	if !knows {
 		if allowed = c.parts.among(c.Cluster, present); !slices.Contains(allowed, true) {
@@ -165,15 +162,6 @@ func count(present []bool) int {
 	return n
 }
 
-// Limit is the micro-batch that a node's memory was found to hold, where that is less than the
-// cluster says; 0: nothing was found.
-func (c *Control) Limit(node int) int {
-	if c.memory == nil {
-		return 0
-	}
-	return c.memory.Learnt(node)
-}
-
 // SettleLimits takes back limits of memory that are being tried, at the end of a run.
 func (c *Control) SettleLimits() {
 	if c.memory != nil {
@@ -197,3 +185,99 @@ func (c *Control) LeftOut(node int) Why {
 
 // Bound sets the limit of a node's micro-batch, at least its smallest. Call it after the first Next.
 func (c *Control) Bound(node, limit int) { c.memory.Bound(node, limit) }
+
+// Policy turns reports into the micro-batches of the next round.
+//
+// A Policy belongs to one run and one goroutine. Decide takes the report of the previous
+// round (nil before the first) and the nodes that are present. plan is the previous round's
+// with its Collect reset to the cluster's; Decide writes the next plan into it. Every
+// implementation here keeps every memory limit and meets the global batch.
+type Policy interface {
+	Decide(report *cluster.Report, present []bool, plan *cluster.Plan) error
+}
+
+// handed is a plan that was handed out; a report that comes late is judged by it.
+type handed struct {
+	plan  cluster.Plan // its sizes are a copy
+	steps []int        // largest micro-step of each node in it
+	round int          // of participation
+}
+
+// keep notes the newest plan.
+func (c *Control) keep() {
+	if c.Behind == 0 {
+		return
+	}
+	if c.handed == nil {
+		c.handed = make([]handed, c.Behind+1)
+	}
+	h := &c.handed[c.plan.Number%len(c.handed)]
+	sizes := append(h.plan.Sizes[:0], c.plan.Sizes...)
+	h.plan, h.steps, h.round = c.plan, h.steps[:0], c.parts.round
+	h.plan.Sizes, h.plan.Perf, h.plan.Probe = sizes, nil, nil // the last two are the newest plan's working memory
+	for i, b := range sizes {
+		step := c.Cluster.Nodes[i].Full()
+		if !c.plan.Beyond() {
+			step = min(step, b)
+		}
+		h.steps = append(h.steps, step)
+	}
+}
+
+// behind returns the plan with a number, nil if it is not kept.
+func (c *Control) behind(number int) *handed {
+	if len(c.handed) == 0 || number < 1 {
+		return nil
+	}
+	if h := &c.handed[number%len(c.handed)]; h.plan.Number == number {
+		return h
+	}
+	return nil
+}
+
+// Adopt takes over what an older control knows about nodes that are in both clusters, by their names, as when a job's
+// ranks come back after a restart. A node's knowledge counts only if its device and profile are the same. Call it before
+// the first round; the older control must not be used afterwards.
+func (c *Control) Adopt(o *Control) {
+	if o.plan.Sizes == nil {
+		return // it has not begun
+	}
+	index := make(map[string]int, len(o.Cluster.Nodes))
+	for k := range o.Cluster.Nodes {
+		index[o.Cluster.Nodes[k].Name] = k
+	}
+	from := make([]int, len(c.Cluster.Nodes))
+	for i := range from {
+		n := &c.Cluster.Nodes[i]
+		k, ok := index[n.Name]
+		if from[i] = -1; ok && o.Cluster.Nodes[k].Device == n.Device && alike(o.Cluster.Nodes[k].Profile, n.Profile) {
+			from[i] = k
+		}
+	}
+	c.begin()
+	c.memory.Adopt(o.memory, from)
+	c.deadline.factor = o.deadline.factor
+	if a, ok := c.Policy.(*Agent); ok {
+		if b, ok := o.Policy.(*Agent); ok {
+			a.tracker.Adopt(b.tracker, from)
+			a.tracker.Performance(a.perf)
+			if trackers := b.trackers(); a.guard != nil {
+				a.guard.tracker.Adopt(trackers[len(trackers)-1], from)
+			}
+		}
+	}
+}
+
+// alike says whether two profiles, nil where none is known, have the same points.
+func alike(a, b *profile.Profile) bool {
+	return a == b || a != nil && b != nil && slices.Equal(a.Points, b.Points)
+}
+
+// begin makes what a control needs for its first plan.
+func (c *Control) begin() {
+	if c.plan.Sizes == nil {
+		c.plan.Sizes = make([]int, len(c.Cluster.Nodes))
+		c.parts = newParticipation(len(c.Cluster.Nodes))
+		c.memory = memory.New(c.Cluster)
+	}
+}

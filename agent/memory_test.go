@@ -34,8 +34,8 @@ func TestRunsOutOfMemoryOnce(t *testing.T) {
 				t.Fatalf("timed %v, round %d: %+v, %v", timed, k, r.Report.Nodes[2], ctl.LeftOut(2))
 			}
 		}
-		if failures != 1 || ctl.Limit(2) != 8 || ctl.Limit(0) != 0 {
-			t.Errorf("timed %v: %d failures, learnt %d", timed, failures, ctl.Limit(2))
+		if failures != 1 || ctl.memory.Learnt(2) != 8 || ctl.memory.Learnt(0) != 0 {
+			t.Errorf("timed %v: %d failures, learnt %d", timed, failures, ctl.memory.Learnt(2))
 		}
 		if ctl.SettleLimits(); c.Nodes[2].Limit != 8 || c.Nodes[1].Limit != 16 {
 			t.Errorf("limits %d, %d", c.Nodes[2].Limit, c.Nodes[1].Limit)

@@ -21,8 +21,8 @@ type Actor struct {
 	scorers [len(chunks)]*scorer
 }
 
-// NewActor copies the weights of net. Close it to release the memory of its chunks. Where objectives are named, by index and in rising
-// order, it scores only these, with the same bits, which saves time.
+// NewActor copies the weights of net. Where objectives are named, by index in rising order, the actor scores only these,
+// with the same bits, which saves time.
 func NewActor(net *Network, objectives ...int) *Actor {
 	own := net.Clone()
 	return &Actor{net: own, plain: share(own, objectives...)}
@@ -40,9 +40,9 @@ func (a *Actor) Sync(net *Network) error {
 	return nil
 }
 
-// Q scores n rows of Features values, row-major, and returns n x Actions x Objectives values (of the objectives named to NewActor, if there are) in dst, which is
-// reallocated if it is too small (nil will do). Like the functions of gonum it panics if the length of rows is not
-// a multiple of Features, which is a mistake of the calling code and not of any input.
+// Q scores n rows of Features values, row-major, and returns n x Actions x Objectives values, of the objectives named to
+// NewActor if any were. The result is in dst if that is large enough, else in new memory; dst may be nil. Like the functions
+// of gonum it panics if the length of rows is not a multiple of Features: that is a mistake in the calling code.
 func (a *Actor) Q(dst, rows []float32) []float32 {
 	features, outputs := a.net.spec.Features, a.plain.layers[len(a.plain.layers)-1].Out
 	if len(rows)%features != 0 {
@@ -72,14 +72,6 @@ func (a *Actor) scorer(n int) *scorer {
 		a.scorers[i] = newScorer(a.plain, chunks[i])
 	}
 	return a.scorers[i]
-}
-
-// Close releases the memory of the chunks; a later Q takes it again. The error is always nil: it is there for io.Closer.
-func (a *Actor) Close() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	clear(a.scorers[:])
-	return nil
 }
 
 // Greedy returns the action with the largest weighted sum over the objectives r of w[r] Q[a][r], for one row of

@@ -40,7 +40,6 @@ func TestActorHasItsOwnWeights(t *testing.T) {
 	spec := Spec{Features: 2, Actions: 3, Objectives: 1, Hidden: []int{4}}
 	net := newNet(t, spec, 1)
 	actor := NewActor(net)
-	defer actor.Close()
 	row := []float32{1, -1}
 	before := actor.Q(nil, row)
 	for i := range net.weights {
@@ -57,15 +56,8 @@ func TestActorHasItsOwnWeights(t *testing.T) {
 		t.Error("Sync changed nothing")
 	}
 	other := NewActor(net)
-	defer other.Close()
 	if i := sameBits(other.Q(nil, row), after); i >= 0 {
 		t.Error("a synchronised actor and a new one differ")
-	}
-	if err := actor.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if i := sameBits(actor.Q(nil, row), after); i >= 0 {
-		t.Error("Q after Close differs")
 	}
 	spec.Actions = 4
 	if err := actor.Sync(newNet(t, spec, 1)); !errors.Is(err, ErrMismatch) {
@@ -113,7 +105,6 @@ func TestActorOfSomeObjectives(t *testing.T) {
 func TestActorQKeepsItsBuffers(t *testing.T) {
 	spec := Spec{Features: 3, Actions: 2, Objectives: 1, Hidden: []int{4}}
 	actor := NewActor(newNet(t, spec, 1))
-	defer actor.Close()
 	rows := make([]float32, 1024*spec.Features)
 	dst := actor.Q(nil, rows)
 	if got := actor.Q(dst, rows); &got[0] != &dst[0] {

@@ -18,7 +18,6 @@ func BenchmarkQ(b *testing.B) {
 				b.Fatal(err)
 			}
 			actor := NewActor(net)
-			defer actor.Close()
 			rows := randomFloats(rng, n*benchSpec.Features)
 			q := actor.Q(nil, rows)
 			b.ReportAllocs()
@@ -39,10 +38,6 @@ func BenchmarkFirstQ(b *testing.B) {
 	}
 	rows := randomFloats(rng, 32*benchSpec.Features)
 	for b.Loop() {
-		actor := NewActor(net)
-		actor.Q(nil, rows)
-		if err := actor.Close(); err != nil {
-			b.Fatal(err)
-		}
+		NewActor(net).Q(nil, rows)
 	}
 }

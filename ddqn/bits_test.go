@@ -13,7 +13,6 @@ import (
 func TestActorRowsAreIndependent(t *testing.T) {
 	spec := Spec{Features: 5, Actions: 3, Objectives: 2, Hidden: []int{8}}
 	actor := NewActor(newNet(t, spec, 1))
-	defer actor.Close()
 	rng := rand.New(rand.NewPCG(2, 2))
 	all := randomFloats(rng, 3000*spec.Features)
 	var want []float32

@@ -8,16 +8,17 @@ import (
 	"math"
 )
 
-// BlockSteps is how many steps a block has; the last of a run has what is left.
+// BlockSteps is the number of steps of a block; the last block of a run has the remaining ones.
 const BlockSteps = 64
 
-// Block is 64 decided steps, or a run's last ones, as in a log and a run's stream: docs/reference/forward-protocol.md has every byte.
+// Block is 64 decided steps, or a run's last ones, as a log and a run's stream have it: docs/reference/forward-protocol.md
+// defines its bytes.
 type Block struct {
 	Number   int
 	Steps    []Commit // from a log or stream without losses
-	Position uint64   // in the stream, of the message that decided the last step
-	Loss     float64  // mean of the steps'; NaN: none has one
-	Last     bool     // somebody asked to stop in it, so that the run ends with it
+	Position uint64   // of the message in the stream that decided the last step
+	Loss     float64  // mean of the steps' losses; NaN: none has a loss
+	Last     bool     // a processor asked to stop, so the run ends with this block
 	prompt   uint64
 	tuning   tuning
 	hash     []byte // of the weights
@@ -29,7 +30,7 @@ const (
 	maxBlockBytes = 1 << 20
 )
 
-// encode is the block's bytes, after those that end in a chain.
+// encode returns the block's bytes; before is the chain of the bytes before it.
 func (b *Block) encode(before []byte) []byte {
 	var steps []byte
 	for i := range b.Steps {
@@ -49,7 +50,7 @@ func (b *Block) encode(before []byte) []byte {
 	return append(out, chain(before, out)...)
 }
 
-// bitsOrNaN gives all that is no number the same bits.
+// bitsOrNaN returns the bits of a float64, with the same bits for every NaN.
 func bitsOrNaN(x float64) uint64 {
 	if math.IsNaN(x) {
 		return 0x7FF8000000000001
@@ -57,7 +58,7 @@ func bitsOrNaN(x float64) uint64 {
 	return math.Float64bits(x)
 }
 
-// number is a block's, if its chain follows before; negative: it is none, or damaged.
+// blockNumber returns the number of a block, if its chain follows before; negative: it does not, or the block is damaged.
 func blockNumber(before, b []byte) int {
 	if len(b) < blockHead+blockTail+chainBytes || !bytes.Equal(chain(before, b[:len(b)-chainBytes]), b[len(b)-chainBytes:]) {
 		return -1
@@ -101,8 +102,8 @@ func decodeBlock(c *Config, data []byte) (*Block, error) {
 	return b, nil
 }
 
-// stepsOf is how many steps a block has.
+// stepsOf returns how many steps a block has.
 func (c *Config) stepsOf(block int) int { return min(BlockSteps, c.Steps-block*BlockSteps) }
 
-// blocks is how many a run has.
+// blocks returns how many blocks a run has.
 func (c *Config) blocks() int { return (c.Steps + BlockSteps - 1) / BlockSteps }

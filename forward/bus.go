@@ -8,27 +8,28 @@ import (
 
 // Bus carries messages to all processors, in one order that is the same for all of them.
 type Bus interface {
-	// Publish sends a frame, as this processor's.
+	// Publish sends a frame in this processor's name.
 	Publish(ctx context.Context, frame []byte) error
 	// PublishBlock sends a block.
 	PublishBlock(ctx context.Context, number int, block []byte) error
 	// Next returns the next message. It waits until there is one or ctx ends.
 	Next(ctx context.Context) (Message, error)
-	// Behind says whether Next has something at once.
+	// Behind says whether Next can return a message without waiting.
 	Behind() bool
-	// Since is when messages began to flow without interruption: no processor counts as late before all can have come back.
+	// Since returns when messages began to flow without interruption. No processor counts as late before all can have come
+	// back.
 	Since() time.Time
 }
 
-// Message is a frame or a block. With neither it is to be passed over.
+// Message is a frame or a block. One with neither is ignored.
 type Message struct {
 	Position uint64
-	Rank     int // who sent it, as the bus knows
+	Rank     int // of the sender, as the bus knows it
 	Frame    []byte
 	Block    []byte
 }
 
-// Memory is a run's messages within one process. Reader gives each processor its Bus.
+// Memory carries a run's messages within one process. Reader gives each processor its Bus.
 type Memory struct {
 	mu       sync.Mutex
 	messages []Message
@@ -38,10 +39,10 @@ type Memory struct {
 	dropped  int // messages before the first of messages
 }
 
-// NewMemory has no messages.
+// NewMemory returns a Memory without messages.
 func NewMemory() *Memory { return &Memory{changed: make(chan struct{})} }
 
-// Reader begins with the first message, and sends as a rank.
+// Reader returns the Bus of a rank, which begins with the first message.
 func (m *Memory) Reader(rank int) Bus {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -50,14 +51,14 @@ func (m *Memory) Reader(rank int) Bus {
 	return r
 }
 
-// Seal says that no reader will be added: messages that all have read are dropped from now on.
+// Seal says that no reader will be added. From now on, messages that all have read are dropped.
 func (m *Memory) Seal() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.sealed = true
 }
 
-// dropEvery is how many messages gather before it is seen which are read.
+// dropEvery is the number of messages that gather before those that all have read are dropped.
 const dropEvery = 1 << 12
 
 func (m *Memory) drop() {
@@ -72,7 +73,7 @@ func (m *Memory) drop() {
 	m.dropped = read
 }
 
-// firstPosition is that of a stream's first message after the header.
+// firstPosition is the position of a stream's first message after the header.
 const firstPosition = 2
 
 func (m *Memory) add(one Message) {

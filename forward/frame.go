@@ -7,14 +7,14 @@ import (
 	"math"
 )
 
-// FrameBytes is the length of a frame: all that a processor sends in a step.
+// FrameBytes is the length of a frame, the only message that a processor sends in most steps.
 const FrameBytes = 16
 
 // ErrFrame is returned for bytes that are not a frame.
 var ErrFrame = errors.New("forward: not a frame")
 
-// Frame is what goes from one processor to all others: the losses of its two inputs, or that the step be decided with the
-// pairs that are there, or that the run end with this block.
+// Frame is a message of one processor to all: the losses of its two inputs, or the request to decide the step with the pairs
+// that are there, or the request to end the run with this block.
 //
 //	0  4  step
 //	4  2  rank
@@ -25,9 +25,9 @@ var ErrFrame = errors.New("forward: not a frame")
 type Frame struct {
 	Step   uint32
 	Rank   uint16
-	Losses [2]float32 // of the two inputs, under weights + (even rank) or - (odd rank) epsilon z
+	Losses [2]float32 // of the two inputs, under the trial
 	GoOn   bool
-	Stop   bool // the step is not looked at
+	Stop   bool // Step does not matter
 }
 
 const (

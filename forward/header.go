@@ -15,7 +15,7 @@ import (
 var (
 	// ErrConfig is returned for an invalid configuration.
 	ErrConfig = badinput.New("forward: invalid run")
-	// ErrWeights is returned where weights are not those that a run begins with, or has after a block.
+	// ErrWeights is returned for weights that differ from those that a run begins with, or has after a block.
 	ErrWeights = badinput.New("forward: other weights")
 )
 
@@ -35,8 +35,8 @@ type Header struct {
 	Data    Examples        `json:"data"`
 	Initial string          `json:"initial"` // FromKey or FromFile
 	Tensors []Tensor        `json:"tensors"`
-	Frozen  string          `json:"frozen,omitempty"`  // hash of what the model computes with and does not train
-	Program json.RawMessage `json:"program,omitempty"` // what the program that made the run wants to find again
+	Frozen  string          `json:"frozen,omitempty"`  // hash of tensors that the model uses and does not train
+	Program json.RawMessage `json:"program,omitempty"` // data of the program that created the run
 }
 
 // Examples are the training data, the same for all processors.
@@ -51,7 +51,7 @@ type Tensor struct {
 	Shape []int   `json:"shape"`
 	Shift uint    `json:"shift"` // its entries are whole numbers of 2^(Shift-24)
 	Mean  float64 `json:"mean"`
-	Std   float64 `json:"std"`  // of its first entries, where they are drawn from the key
+	Std   float64 `json:"std"`  // of its first entries, with Mean, if they are drawn from the key
 	Hash  string  `json:"hash"` // of its first entries
 }
 
@@ -63,12 +63,12 @@ func (t *Tensor) len() int {
 	return n
 }
 
-// NewHeader is the header of a run that begins with weights.
+// NewHeader returns the header of a run that begins with weights w.
 func NewHeader(c Config, examples Examples, initial string, w *Weights) Header {
 	return Header{Version: version, Config: c, Data: examples, Initial: initial, Tensors: w.manifest()}
 }
 
-// validate refuses what no run can be.
+// validate refuses a header that no run can have.
 func (h *Header) validate() error {
 	switch {
 	case h.Version != version:
@@ -95,10 +95,10 @@ func (h *Header) validate() error {
 	return h.Config.Validate()
 }
 
-// maxEntries bounds a tensor.
+// maxEntries is the largest number of entries of a tensor.
 const maxEntries = 1 << 32
 
-// Check refuses weights that are not those the run begins with, and names the first tensor that differs.
+// Check refuses weights that differ from those the run begins with, and names the first tensor that differs.
 func (h *Header) Check(w *Weights) error {
 	mine := w.manifest()
 	for i, t := range h.Tensors {
@@ -123,11 +123,12 @@ func (h *Header) Check(w *Weights) error {
 
 const (
 	logMagic       = "EKFWDLG2" // ends in the version
+	headerHead     = len(logMagic) + 4
 	maxHeaderBytes = 1 << 20
 	chainBytes     = 16
 )
 
-// chain is the hash that a log's part ends in.
+// chain returns the hash that ends a part of a log.
 func chain(parts ...[]byte) []byte {
 	h := sha256.New()
 	for _, p := range parts {
@@ -136,7 +137,7 @@ func chain(parts ...[]byte) []byte {
 	return h.Sum(nil)[:chainBytes]
 }
 
-// Encode is the header as a log and a run's stream begin.
+// Encode returns the header's bytes, with which a log and a run's stream begin.
 func (h *Header) Encode() ([]byte, error) {
 	text, err := json.Marshal(h)
 	if err != nil {
@@ -153,22 +154,21 @@ func encodeHeader(text []byte) []byte {
 
 // DecodeHeader reads what Encode wrote. Errors wrap ErrLog or ErrConfig.
 func DecodeHeader(b []byte) (*Header, error) {
-	const fixed = len(logMagic) + 4
 	switch {
-	case len(b) < fixed || string(b[:7]) != logMagic[:7]:
+	case len(b) < headerHead || string(b[:7]) != logMagic[:7]:
 		return nil, fmt.Errorf("%w: not a log of forward-only training", ErrLog)
 	case string(b[:8]) != logMagic:
 		return nil, fmt.Errorf("%w: format version %q, this program reads %q", ErrLog, b[7], logMagic[7])
 	}
 	n := int(binary.LittleEndian.Uint32(b[len(logMagic):]))
-	if n > maxHeaderBytes || len(b) != fixed+n+chainBytes {
+	if n > maxHeaderBytes || len(b) != headerHead+n+chainBytes {
 		return nil, fmt.Errorf("%w: a header of %d bytes in %d", ErrLog, n, len(b))
 	}
-	if !bytes.Equal(chain(b[:fixed+n]), b[fixed+n:]) {
+	if !bytes.Equal(chain(b[:headerHead+n]), b[headerHead+n:]) {
 		return nil, fmt.Errorf("%w: header: checksum differs", ErrLog)
 	}
 	var h Header
-	if err := json.Unmarshal(b[fixed:fixed+n], &h); err != nil {
+	if err := json.Unmarshal(b[headerHead:headerHead+n], &h); err != nil {
 		return nil, fmt.Errorf("%w: header: %w", ErrConfig, err)
 	}
 	return &h, h.validate()

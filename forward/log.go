@@ -1,19 +1,17 @@
 package forward
 
 import (
-	"bufio"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 )
 
 // Errors of logs.
 var (
-	// ErrLog is returned for what is not a log, or a damaged one.
+	// ErrLog is returned for a damaged log, or another file.
 	ErrLog = errors.New("forward: damaged log")
-	// ErrTruncated is returned where the last block of a log is incomplete; what came before it is good.
+	// ErrTruncated is returned if the last block of a log is incomplete; the blocks before it are good.
 	ErrTruncated = errors.New("forward: the log ends within a block")
 )
 
@@ -21,49 +19,43 @@ var (
 type LogReader struct {
 	Header  *Header
 	Encoded []byte // the header's bytes
-	r       *bufio.Reader
-	blocks  int
+	rest    []byte
+	blocks  int // read so far
 }
 
 // NewLogReader reads the header. Errors wrap ErrLog or ErrConfig.
 func NewLogReader(r io.Reader) (*LogReader, error) {
-	l := &LogReader{r: bufio.NewReader(r)}
-	const fixed = len(logMagic) + 4
-	start := make([]byte, fixed)
-	if _, err := io.ReadFull(l.r, start); err != nil {
-		return nil, fmt.Errorf("%w: too short for a log of forward-only training", ErrLog)
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return nil, fmt.Errorf("forward: read log: %w", err)
 	}
-	n := min(binary.LittleEndian.Uint32(start[len(logMagic):]), maxHeaderBytes)
-	rest := make([]byte, n+chainBytes)
-	if string(start[:len(logMagic)]) == logMagic { // else DecodeHeader says what it is
-		if _, err := io.ReadFull(l.r, rest); err != nil {
-			return nil, fmt.Errorf("%w: it ends within the header", ErrLog)
-		}
+	n := len(data)
+	if n >= headerHead {
+		n = min(n, headerHead+int(binary.LittleEndian.Uint32(data[len(logMagic):]))+chainBytes)
 	}
-	l.Encoded = slices.Concat(start, rest)
-	var err error
+	l := &LogReader{Encoded: data[:n], rest: data[n:]}
 	l.Header, err = DecodeHeader(l.Encoded)
 	return l, err
 }
 
-// Next is the next block's bytes, for Replica.Apply; io.EOF after the last. ErrTruncated: the file ends within a block.
+// Next returns the next block's bytes, for Replica.Apply; io.EOF after the last. ErrTruncated: the file ends within a block.
 func (l *LogReader) Next() ([]byte, error) {
-	head := make([]byte, blockHead)
-	switch n, err := io.ReadFull(l.r, head); {
-	case n == 0 && errors.Is(err, io.EOF):
+	if len(l.rest) == 0 {
 		return nil, io.EOF
-	case err != nil:
+	}
+	n := 0
+	if len(l.rest) >= blockHead {
+		n = int(binary.LittleEndian.Uint32(l.rest[4:]))
+		if n > maxBlockBytes {
+			return nil, fmt.Errorf("%w: block %d: steps in %d bytes", ErrLog, l.blocks, n)
+		}
+	}
+	n += blockHead + blockTail + chainBytes
+	if len(l.rest) < n {
 		return nil, fmt.Errorf("%w, after block %d", ErrTruncated, l.blocks)
 	}
-	n := binary.LittleEndian.Uint32(head[4:])
-	if n > maxBlockBytes {
-		return nil, fmt.Errorf("%w: block %d: steps in %d bytes", ErrLog, l.blocks, n)
-	}
-	b := make([]byte, blockHead+n+blockTail+chainBytes)
-	copy(b, head)
-	if _, err := io.ReadFull(l.r, b[blockHead:]); err != nil {
-		return nil, fmt.Errorf("%w, after block %d", ErrTruncated, l.blocks)
-	}
+	b := l.rest[:n]
+	l.rest = l.rest[n:]
 	l.blocks++
 	return b, nil
 }

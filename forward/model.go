@@ -7,7 +7,7 @@ import (
 	"github.com/evenkeel/evenkeel/train/data"
 )
 
-// tileFloats is how many weights are floats at a time; wider layers take as much as a row.
+// tileFloats is the number of weights that are converted to floats at a time; wider layers need a row.
 const tileFloats = 1 << 14
 
 // network is a Model of train's layers. It serves one goroutine.
@@ -18,7 +18,7 @@ type network struct {
 	losses [2]float64
 }
 
-// NewModel is a network's Model: of one processor, as it has memory of its own.
+// NewModel returns a network's Model for one processor: it has memory of its own.
 func NewModel(net *train.Network) Model {
 	return &network{net: net, tile: make([]float32, max(tileFloats, net.TileSize()))}
 }
@@ -38,7 +38,7 @@ func (n *network) Losses(w *Weights, b train.Batch) ([2]float32, error) {
 	return [2]float32{float32(n.losses[0]), float32(n.losses[1])}, nil
 }
 
-// Evaluate is the share of right predictions over a set, and the mean loss.
+// Evaluate returns the share of right predictions over a set, and the mean loss.
 func Evaluate(net *train.Network, w *Weights, set data.Set) (accuracy, loss float64, err error) {
 	v, err := w.Values(net)
 	if err != nil {

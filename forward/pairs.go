@@ -8,9 +8,9 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 )
 
-// Pairs makes processors of a cluster's nodes. It pairs nodes of one device by their speed, since a pair is done when its
-// slower half is. It returns the node of each rank, and the number of examples of each pair's inputs, so that all pairs
-// take the same time; mean is the mean of these numbers.
+// Pairs assigns ranks to a cluster's nodes. It pairs nodes of one device by speed, since a pair is done when its slower half is.
+// It returns the node of each rank, and the examples in each of a pair's inputs such that all pairs take the same time; mean is
+// their mean.
 func Pairs(c *cluster.Cluster, mean int) (ranks, examples []int, err error) {
 	ranks = make([]int, len(c.Nodes))
 	for i := range ranks {

@@ -15,9 +15,9 @@ func philox(c [4]uint32, k [2]uint32) [4]uint32 {
 	return c
 }
 
-// What a counter's step is where it counts no step.
+// Values of a counter's step that stand for no step.
 const (
-	initialStep = 1<<32 - 1 // the weights to start from
+	initialStep = 1<<32 - 1 // the first weights
 	dataStep    = 1<<32 - 2 // the order of the examples
 )
 
@@ -28,7 +28,7 @@ type stream struct {
 	tensor          uint32
 }
 
-// block is the 128 bits number i.
+// block returns random block i, of 128 bits.
 func (s stream) block(i int) [4]uint32 {
 	return philox([4]uint32{uint32(i), s.tensor, s.direction, s.step}, s.key)
 }

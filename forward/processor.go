@@ -13,20 +13,20 @@ import (
 
 // Model computes losses: a network, or a user's own.
 type Model interface {
-	// Losses are the mean losses of the two halves of a batch under weights. It must be a function of these two arguments.
+	// Losses returns the mean losses of the two halves of a batch under weights. They must depend on these two arguments alone.
 	Losses(w *Weights, b train.Batch) ([2]float32, error)
 }
 
-// Processor is one of a run's processors. It joins with a Replica that has the run's blocks so far, and a Bus that begins with the
-// message after the last block's position.
+// Processor is one rank of a run. It joins with a Replica that has the run's blocks so far, and a Bus that begins with the message
+// after the last block's position.
 type Processor struct {
 	*Replica
 	Rank  int
 	Model Model
 	Data  data.Set // the same for everybody
 	Bus   Bus
-	// Patience is how long it waits at least for pairs that are late, before it asks to go on without them; 0: 100 ms. It also waits twice as long as
-	// half of the pairs took.
+	// Patience is the least time that the processor waits for missing pairs before it asks to go on without them; 0: 100 ms. It
+	// waits longer if half of the pairs took longer: twice their time.
 	Patience time.Duration
 	OnStep   func(step int, c Commit) error       // if not nil, called after every step
 	OnBlock  func(b *Block, encoded []byte) error // if not nil, called after every block
@@ -34,12 +34,12 @@ type Processor struct {
 	round   round
 	counted Stats
 	batch   train.Batch
-	ahead   []Message // read, and not yet taken in
-	steps   []Commit  // of the block so far
-	sender  int       // of the last block
-	own     [][]byte  // blocks that are not yet in the stream
-	agreed  []byte    // chain of the blocks that are
-	took    time.Duration
+	ahead   []Message     // read from the bus, and not yet processed
+	steps   []Commit      // of the block so far
+	sender  int           // rank that sends the block, as of the last step
+	own     [][]byte      // blocks of this processor that are not yet in the stream
+	agreed  []byte        // chain of the blocks that are in the stream
+	took    time.Duration // of the last forward pass
 }
 
 // Stats counts what a processor did.
@@ -54,7 +54,7 @@ type Stats struct {
 	Forwards       int64         // forward passes of two inputs
 }
 
-// Stats are the counts so far; not to be called during Run.
+// Stats returns the counts so far. It must not be called during Run.
 func (p *Processor) Stats() Stats { return p.counted }
 
 // Run takes part in the run until its last block is on the bus. It ends early with ctx's error.
@@ -78,7 +78,7 @@ func (p *Processor) Run(ctx context.Context) error {
 	return p.finish(ctx)
 }
 
-// step goes through one step.
+// step runs one step.
 func (p *Processor) step(ctx context.Context, step int) error {
 	c := &p.Header.Config
 	p.round.begin(uint32(step))
@@ -114,7 +114,7 @@ func (p *Processor) step(ctx context.Context, step int) error {
 	return nil
 }
 
-// sendAnyway is how many steps after a block another processor sends it, if it is not in the stream.
+// sendAnyway is the number of steps after which a processor sends a block that another one should have sent.
 const sendAnyway = 16
 
 func (p *Processor) count(c *Commit, counted []arrival) {
@@ -136,7 +136,7 @@ func (p *Processor) count(c *Commit, counted []arrival) {
 	}
 }
 
-// endBlock makes the block that is complete, and sends it if it is this processor's turn.
+// endBlock makes the block of the last steps, and sends it if this processor is its sender.
 func (p *Processor) endBlock(ctx context.Context) error {
 	one := &Block{Number: p.blocks, Position: p.at, Loss: p.tuning.endBlock(p.Header.Config.Guard), prompt: p.round.prompt, hash: p.Weights.sum()}
 	one.Steps, one.tuning, one.Last = p.steps, p.tuning, p.round.stop
@@ -182,7 +182,7 @@ func (p *Processor) block(m Message) error {
 		return nil
 	}
 	if len(p.own) == 0 || blockNumber(p.agreed, m.Block) != p.blocks-len(p.own) {
-		p.counted.Ignored[m.Rank]++ // damaged, early, or known
+		p.counted.Ignored[m.Rank]++ // damaged, early, or repeated
 		return nil
 	}
 	if string(m.Block) != string(p.own[0]) {
@@ -193,9 +193,9 @@ func (p *Processor) block(m Message) error {
 	return nil
 }
 
-// decided takes in messages until the step is decided, and asks to go on without pairs that take too long.
+// decided processes messages until the step is decided, and asks to go on without pairs that take too long.
 func (p *Processor) decided(ctx context.Context, begun time.Time) error {
-	var half time.Duration // until half of those that are waited for were there
+	var half time.Duration // until half of the awaited pairs were there; 0: not yet
 	asked := false
 	for {
 		whole := p.round.whole()
@@ -209,7 +209,7 @@ func (p *Processor) decided(ctx context.Context, begun time.Time) error {
 		m, err := p.next(waiting)
 		cancel()
 		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-			if time.Now().Before(p.deadline(begun, half)) { // the bus was away meanwhile
+			if time.Now().Before(p.deadline(begun, half)) { // the bus was interrupted meanwhile
 				continue
 			}
 			asked = true
@@ -226,7 +226,7 @@ func (p *Processor) decided(ctx context.Context, begun time.Time) error {
 	}
 }
 
-// deadline is until when a step that began then may take.
+// deadline returns when to ask to go on in a step that began at begun.
 func (p *Processor) deadline(begun time.Time, half time.Duration) time.Time {
 	d, back := begun.Add(p.patience(half)), p.Bus.Since().Add(afterInterruption)
 	if back.After(d) {
@@ -235,7 +235,7 @@ func (p *Processor) deadline(begun time.Time, half time.Duration) time.Time {
 	return d
 }
 
-// patience is how long a step may take, if half of the pairs were there after some time, or not yet (0).
+// patience returns how long a step may take, if half of the pairs were there after the time half; 0: they are not there yet.
 func (p *Processor) patience(half time.Duration) time.Duration {
 	least := p.Patience
 	if least == 0 {
@@ -250,11 +250,11 @@ func (p *Processor) patience(half time.Duration) time.Duration {
 const (
 	defaultPatience = 100 * time.Millisecond
 	withoutHalf     = 2 * time.Second
-	// afterInterruption is how long the others may take to come back, too.
+	// afterInterruption is how long the other processors may take to come back after the bus was interrupted.
 	afterInterruption = 2 * time.Second
 )
 
-// next is the next message.
+// next returns the next message.
 func (p *Processor) next(ctx context.Context) (Message, error) {
 	if len(p.ahead) > 0 {
 		m := p.ahead[0]
@@ -264,7 +264,7 @@ func (p *Processor) next(ctx context.Context) (Message, error) {
 	return p.Bus.Next(ctx)
 }
 
-// take takes in a message; done: it decided the step.
+// take processes a message; done says that it decided the step.
 func (p *Processor) take(m Message) (done bool, err error) {
 	if m.Frame == nil {
 		return false, p.block(m)
@@ -278,12 +278,13 @@ func (p *Processor) take(m Message) (done bool, err error) {
 		used, done = p.round.take(m.Rank, f)
 	}
 	if !used {
-		p.counted.Ignored[m.Rank]++ // by all processors alike
+		p.counted.Ignored[m.Rank]++ // all processors ignore it
 	}
 	return done, nil
 }
 
-// Stop asks all processors to end the run with the block that they are in. Called from OnBlock, this is the next one. If the run is over it does nothing.
+// Stop asks all processors to end the run with the present block: called from OnBlock, with the block after the one that is
+// done. If the run is over it does nothing.
 func (p *Processor) Stop(ctx context.Context) error {
 	if p.Done() {
 		return nil
@@ -318,8 +319,8 @@ func (p *Processor) evaluate(ctx context.Context, step int) (tried []term, err e
 	return tried, p.send(ctx, Frame{Step: uint32(step), Rank: uint16(p.Rank), Losses: losses})
 }
 
-// known looks ahead: whether this processor's losses of a step are on the bus, from before a restart, or the step's block is, for which they
-// come too late.
+// known looks ahead on the bus. It returns true if this processor's losses of a step are there, sent before a restart, or the
+// step's block is there, so that the losses would come too late.
 func (p *Processor) known(ctx context.Context, step uint32) (bool, error) {
 	for p.Bus.Behind() {
 		m, err := p.Bus.Next(ctx)
@@ -338,7 +339,7 @@ func (p *Processor) known(ctx context.Context, step uint32) (bool, error) {
 	return false, nil
 }
 
-// gather fills the processor's batch with samples.
+// gather fills the processor's batch with examples.
 func (p *Processor) gather(samples []int) train.Batch {
 	inputs, targets, _, _ := p.Data.Shape()
 	if len(p.batch.Targets) != len(samples)*targets {

@@ -51,7 +51,6 @@ type Replica struct {
 	Chain
 	Weights *Weights
 
-	seen   int // blocks that Weights had seen when they were loaded from a file
 	prompt uint64
 	tuning tuning
 }
@@ -82,14 +81,8 @@ func (r *Replica) Apply(data []byte) (*Block, error) {
 		return nil, err
 	}
 	r.prompt, r.tuning = b.prompt, b.tuning
-	if first < r.seen {
-		if r.blocks < r.seen {
-			return b, nil
-		}
-	} else {
-		for i, c := range b.Steps {
-			r.apply(uint32(first*BlockSteps+i), c)
-		}
+	for i, c := range b.Steps {
+		r.apply(uint32(first*BlockSteps+i), c)
 	}
 	if sum := r.Weights.sum(); string(sum) != string(b.hash) {
 		return nil, fmt.Errorf("%w: after step %d they are %s, the log says %s", ErrWeights, r.Steps(), hex.EncodeToString(sum), hex.EncodeToString(b.hash))

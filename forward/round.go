@@ -1,16 +1,16 @@
 package forward
 
-// round collects the frames of a step. It is a function of the frames in their order, which is the same for all
-// processors, so that all reach the same decision: docs/reference/forward-protocol.md.
+// round collects the frames of a step. It depends only on the frames in their order, which is the same for all processors, so
+// all reach the same decision: docs/reference/forward-protocol.md.
 type round struct {
 	config *Config
 	step   uint32
-	prompt uint64 // pairs that are waited for
-	due    [maxProcessors / 2]uint32
-	isDue  uint64
-	seen   [maxProcessors]bool
-	losses [maxProcessors][2]float32
-	stop   bool // the run ends with this block
+	prompt uint64                    // a bit for each pair that steps wait for
+	due    [maxProcessors / 2]uint32 // by pair: the step that it is due for
+	isDue  uint64                    // a bit for each pair that has not counted since it was due
+	seen   [maxProcessors]bool       // by rank: its losses for the due step came
+	losses [maxProcessors][2]float32 // by rank: these losses
+	stop   bool                      // the run ends with this block
 }
 
 // begin starts the round of a step.
@@ -27,7 +27,7 @@ func (r *round) begin(step uint32) {
 	r.isDue = r.config.allPairs()
 }
 
-// whole are the pairs of which both halves have come.
+// whole returns a bit for each pair of which both halves have come.
 func (r *round) whole() uint64 {
 	pairs := uint64(0)
 	for p := range r.config.Processors / 2 {
@@ -38,7 +38,8 @@ func (r *round) whole() uint64 {
 	return pairs
 }
 
-// take processes a frame from a rank; used says that it was one of this round. The step is decided if done, by all pairs that are whole.
+// take processes a frame from a rank. used says that the frame belonged to this round; done, that the step is decided, by all
+// pairs that are whole.
 func (r *round) take(rank int, f Frame) (used, done bool) {
 	if rank != int(f.Rank) || rank >= r.config.Processors {
 		return false, false
@@ -61,10 +62,10 @@ func (r *round) take(rank int, f Frame) (used, done bool) {
 // arrival is a pair that counts in a step.
 type arrival struct {
 	pair int
-	age  uint32 // steps since it was due
+	age  uint32 // steps since the pair was due
 }
 
-// close ends the round: the pairs that count, which are due anew, in ascending order.
+// close ends the round and returns the pairs that count, in ascending order. They are due for the next step.
 func (r *round) close() (counted []arrival) {
 	whole := r.whole()
 	r.prompt &= whole

@@ -13,23 +13,23 @@ import (
 	"github.com/evenkeel/evenkeel/train"
 )
 
-// ErrOverflow is returned where a weight grew beyond what fixed point holds.
+// ErrOverflow is returned when a weight leaves the range of fixed point.
 var ErrOverflow = errors.New("forward: a weight left the range of fixed point")
 
-// unitBits: weights are whole numbers of 2^-24, and of a coarser unit in tensors that begin with values beyond 16.
+// unitBits is 24: weights are integers in units of 2^-24, or of a coarser unit in tensors that begin with values beyond 16.
 const unitBits = 24
 
-// limit is how far an entry may go, of 2^31: what a step adds then still fits.
+// limit bounds the magnitude of an entry, so that the next steps still fit into 32 bits.
 const limit = 1 << 30
 
-// Weights are the parameters of a network in fixed point. Adding and subtracting is exact, so that what a step adds to
-// try a direction is taken back without a trace, and updates give the same bits in any order.
+// Weights are the parameters of a network in fixed point. Adding and subtracting is exact, so a trial is taken back without a
+// trace, and updates give the same bits in any order.
 type Weights struct {
 	tensors []Tensor // without hashes
 	data    [][]int32
 }
 
-// NewWeights draws the weights to start from: normal with each parameter's mean and deviation.
+// NewWeights draws first weights from a key: normal, with each parameter's mean and standard deviation.
 func NewWeights(net *train.Network, key uint64) *Weights {
 	var tensors []Tensor
 	for _, p := range net.Params() {
@@ -53,17 +53,17 @@ func drawn(tensors []Tensor, key uint64) *Weights {
 	return w
 }
 
-// Drawn are the weights that a run begins with, where they follow from its key.
+// Drawn returns the weights that a run begins with, if they follow from its key.
 func (h *Header) Drawn() (*Weights, error) {
 	if h.Initial != FromKey {
-		return nil, fmt.Errorf("%w: the run began with those of a file, which is needed again", ErrWeights)
+		return nil, fmt.Errorf("%w: the run began with weights of a file, which is needed again", ErrWeights)
 	}
 	w := drawn(h.Tensors, h.Config.Key)
 	return w, h.Check(w)
 }
 
-// FromFloats takes weights over that were trained otherwise, rounded to the unit. Units are chosen by the largest
-// value of each tensor, so that there is room for sixteen times as much. Of tensors only names and shapes are looked at.
+// FromFloats returns weights with the given values of tensors, rounded to the unit. The largest value of each tensor decides its
+// unit, with room for four times as much below the limit. Only names and shapes of tensors are used.
 func FromFloats(tensors []Tensor, values [][]float32) (*Weights, error) {
 	w := &Weights{}
 	for i, t := range tensors {
@@ -87,16 +87,7 @@ func FromFloats(tensors []Tensor, values [][]float32) (*Weights, error) {
 	return w, nil
 }
 
-// FromValues is FromFloats for a network's.
-func FromValues(net *train.Network, v *train.Values) (*Weights, error) {
-	var tensors []Tensor
-	for _, p := range net.Params() {
-		tensors = append(tensors, Tensor{Name: p.Name, Shape: p.Shape})
-	}
-	return FromFloats(tensors, v.Params)
-}
-
-// manifest are the tensors with the hashes of what they hold.
+// manifest returns the tensors with the hashes of their entries.
 func (w *Weights) manifest() []Tensor {
 	all := slices.Clone(w.tensors)
 	for i := range all {
@@ -107,7 +98,7 @@ func (w *Weights) manifest() []Tensor {
 	return all
 }
 
-// shiftFor is the coarseness with room for four times the value below the limit.
+// shiftFor returns the shift of the finest unit with room for four times the value below the limit.
 func shiftFor(value float64) uint {
 	shift := uint(0)
 	for float64(int64(1)<<shift)*limit/(1<<unitBits) < 4*value {
@@ -118,7 +109,7 @@ func shiftFor(value float64) uint {
 
 func toUnits(x float64) int64 { return int64(math.RoundToEven(x * (1 << unitBits))) }
 
-// Clone is a copy.
+// Clone returns a copy.
 func (w *Weights) Clone() *Weights {
 	c := &Weights{tensors: w.tensors}
 	for _, d := range w.data {
@@ -127,7 +118,7 @@ func (w *Weights) Clone() *Weights {
 	return c
 }
 
-// Len is the number of weights.
+// Len returns the number of weights.
 func (w *Weights) Len() int {
 	n := 0
 	for _, d := range w.data {
@@ -136,12 +127,12 @@ func (w *Weights) Len() int {
 	return n
 }
 
-// Read is train.Source's.
+// Read implements train.Source.
 func (w *Weights) Read(param, from int, dst []float32) {
 	floats(dst, w.data[param][from:], float32(math.Ldexp(1, int(w.tensors[param].Shift)-unitBits)))
 }
 
-// Values are the weights as floats.
+// Values returns the weights as floats.
 func (w *Weights) Values(net *train.Network) (*train.Values, error) {
 	v, err := net.NewValues(nil)
 	if err != nil {
@@ -160,7 +151,7 @@ func (w *Weights) add(key uint64, terms []term) {
 	}
 }
 
-// check returns ErrOverflow where an entry has come near the end of its range.
+// check returns ErrOverflow if an entry is beyond the limit.
 func (w *Weights) check() error {
 	for i, d := range w.data {
 		for j, x := range d {
@@ -172,7 +163,7 @@ func (w *Weights) check() error {
 	return nil
 }
 
-// Hash is SHA-256 of all entries, in hexadecimal.
+// Hash returns the SHA-256 of all entries, in hexadecimal.
 func (w *Weights) Hash() string { return hex.EncodeToString(w.sum()) }
 
 func (w *Weights) sum() []byte {
@@ -195,7 +186,7 @@ func hashEntries(h hash.Hash, entries []int32) {
 	}
 }
 
-// Float32 hands over each tensor with its values.
+// Float32 calls each with every tensor and its values.
 func (w *Weights) Float32(each func(t Tensor, values []float32) error) error {
 	for i, t := range w.tensors {
 		values := make([]float32, len(w.data[i]))

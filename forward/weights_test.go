@@ -48,7 +48,7 @@ func TestOverflowNamesTheValue(t *testing.T) {
 	}
 }
 
-func TestFromValues(t *testing.T) {
+func TestFromFloats(t *testing.T) {
 	net, err := train.MLP(4, 3, 2)
 	if err != nil {
 		t.Fatal(err)
@@ -57,12 +57,16 @@ func TestFromValues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var tensors []Tensor
+	for _, p := range net.Params() {
+		tensors = append(tensors, Tensor{Name: p.Name, Shape: p.Shape})
+	}
 	for i := range values.Params {
 		for j := range values.Params[i] {
 			values.Params[i][j] = float32(j-2) * 0.37 * float32(math.Pow(40, float64(i)))
 		}
 	}
-	w, err := FromValues(net, values)
+	w, err := FromFloats(tensors, values.Params)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +89,7 @@ func TestFromValues(t *testing.T) {
 	}
 	for x, good := range map[float64]bool{1 << 20: true, -(1 << 20): true, 1<<20 + 1: false, -(1<<20 + 1): false, math.NaN(): false, math.Inf(1): false} {
 		values.Params[0][0] = float32(x)
-		if _, err := FromValues(net, values); good != (err == nil) {
+		if _, err := FromFloats(tensors, values.Params); good != (err == nil) {
 			t.Errorf("%v: %v", x, err)
 		}
 	}

@@ -50,12 +50,12 @@ func (j *Job) Timeline(p *Plan) (*pipeline.Timeline, error) {
 	if err != nil {
 		return nil, err
 	}
-	var ops [][]pipeline.Operation
-	if cost.Orders != nil {
-		ops, err = cost.Simulate()
-	} else {
-		ops, _, err = pipeline.Simulate(cost.Timings, p.MicroBatches(), pipeline.OneForwardOneBackward)
+	if cost.Orders == nil {
+		if cost.Orders, err = pipeline.Orders(pipeline.OneForwardOneBackward, len(p.Stages), 1, p.MicroBatches()); err != nil {
+			return nil, err
+		}
 	}
+	ops, err := cost.Simulate()
 	if err != nil {
 		return nil, err
 	}
@@ -183,35 +183,31 @@ func (p *Plan) divides() bool {
 	})
 }
 
-// simulate adds the length of the iteration and the idle share by the event simulation; with more operations than it
-// takes, by the formula. For other schedules than 1F1B there is none: the simulation takes its place.
-func simulate(p *Plan, result *Prediction, cost *costmodel.Cost) error {
-	timings := cost.Timings
-	if cost.Orders != nil {
+// simulate adds the length of the iteration and the idle share by the event simulation. With more operations than it takes the formula stands for
+// it; for other schedules than 1F1B there is no formula, and the simulation stands for it.
+func simulate(p *Plan, result *Prediction, cost *costmodel.Cost) (err error) {
+	switch {
+	case cost.Orders != nil:
 		ops, err := cost.Simulate()
 		if err != nil {
 			return err
 		}
 		for d, all := range ops {
+			end := all[len(all)-1].End
 			sync, update := 0.0, 0.0
 			for k := d; k < len(result.Stages); k += len(ops) {
 				sync += result.Stages[k].Sync
 				update += result.Stages[k].Update
 			}
-			result.Simulated = max(result.Simulated, all[len(all)-1].End+sync+update)
+			result.Simulated = max(result.Simulated, end+sync+update)
 		}
 		result.Seconds = result.Simulated
-		setIdle(p, result)
-		return nil
-	}
-	if len(timings) > pipeline.MaxOperations/p.MicroBatches() {
+	case len(cost.Timings) > pipeline.MaxOperations/p.MicroBatches():
 		result.Simulated = result.Seconds
-		setIdle(p, result)
-		return nil
-	}
-	var err error
-	if result.Simulated, err = cost.Simulated(p.MicroBatches()); err != nil {
-		return err
+	default:
+		if result.Simulated, err = cost.Simulated(p.MicroBatches()); err != nil {
+			return err
+		}
 	}
 	setIdle(p, result)
 	return nil

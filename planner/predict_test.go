@@ -90,7 +90,7 @@ func follows(t *testing.T, p *Plan, line *pipeline.Timeline) (transfers int) {
 	}
 	for i := range p.Stages {
 		free := 0.0
-		order, err := pipeline.Order(i, len(p.Stages), p.MicroBatches(), pipeline.OneForwardOneBackward)
+		order, err := pipeline.Order(i, len(p.Stages), p.MicroBatches())
 		if err != nil {
 			t.Fatal(err)
 		}

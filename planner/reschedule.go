@@ -82,45 +82,30 @@ func (j *Job) reschedule(ctx context.Context, plans []*Plan, schedules []string)
 	return all, nil
 }
 
-// ahead is a plan by H-1F1B: begun as 1F1B, and with what transfers ask for, each stage sends one micro-batch more ahead as long as
-// that is quicker and fits memory; the quickest. nil: none fits.
-func (j *Job) ahead(ctx context.Context, p *Plan) (best *Plan, err error) {
-	cost, err := j.price(p)
-	if err != nil {
-		return nil, err
-	}
+// ahead is a plan by H-1F1B: begun as 1F1B, each stage sends one micro-batch more ahead as long as that is quicker and fits memory. nil: it does not
+// fit.
+func (j *Job) ahead(ctx context.Context, p *Plan) (*Plan, error) {
 	m := p.MicroBatches()
-	begin := make([]int, len(p.Stages))
-	for i := range begin {
-		begin[i] = min(m, len(begin)-i)
+	warmup := make([]int, len(p.Stages))
+	for i := range warmup {
+		warmup[i] = pipeline.InFlight(i, len(warmup), m)
 	}
-	for _, warmup := range [][]int{begin, pipeline.Ahead(cost.Timings, m)} {
-		q, err := j.sendAhead(p, warmup)
-		if err != nil {
-			return nil, err
+	best, err := j.sendAhead(p, warmup)
+	for i := len(warmup) - 1; err == nil && best != nil && i >= 0 && ctx.Err() == nil; i-- {
+		more := slices.Clone(best.Warmup)
+		more[i]++
+		for k := range i {
+			more[k] = max(more[k], more[i])
 		}
-		for i := len(warmup) - 1; q != nil && i >= 0 && ctx.Err() == nil; i-- {
-			more := slices.Clone(q.Warmup)
-			more[i]++
-			for k := range i {
-				more[k] = max(more[k], more[i])
-			}
-			if more[i] > m {
-				continue
-			}
-			next, err := j.sendAhead(p, more)
-			if err != nil {
-				return nil, err
-			}
-			if next != nil && next.perSample() < q.perSample()*(1-1e-9) {
-				q, i = next, len(warmup) // again from the last stage on
-			}
+		if more[i] > m {
+			continue
 		}
-		if q != nil && (best == nil || q.perSample() < best.perSample()) {
-			best = q
+		var next *Plan
+		if next, err = j.sendAhead(p, more); next != nil && next.perSample() < best.perSample()*(1-1e-9) {
+			best, i = next, len(warmup) // again from the last stage on
 		}
 	}
-	return best, nil
+	return best, err
 }
 
 // sendAhead is a plan with so many forward passes ahead; nil: it does not fit, or has too many passes.

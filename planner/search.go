@@ -20,11 +20,11 @@ type Result struct {
 	Best       float64 // seconds per sample of the cheapest plan by the cost model
 	Conditions int
 	States     int  // of the search
-	Refined    bool // whether the best were refined by local search
+	Refined    bool // the best were refined by local search
 	// LowerBound is seconds per sample that no plan within the options takes less than, simulated or by formula, whatever its stages,
 	// groups and shares (bound.Lower).
 	LowerBound float64
-	ByWork     bool // whether LowerBound is that of computing alone, perfectly divided, as by schedules beside 1F1B
+	ByWork     bool // LowerBound is that of computing alone (bound.Work), as schedules beside 1F1B were allowed
 }
 
 // Gap is how far, at most, the plan's cost by formula is above the least cost in the space of the dynamic programming; 0: none
@@ -70,9 +70,9 @@ type SearchOptions struct {
 	unbounded bool            // leave LowerBound out
 }
 
-// Search looks for the plan with the least time per sample: by dynamic programming in the space of decision 10, then by local search
-// beyond it from the cheapest plans. It simulates what it finds, operation by operation, and returns the fastest. When ctx ends, it returns the best plan so far, a little refined, within a second or so. Errors wrap
-// ErrInfeasible and say which limit stands in the way.
+// Search looks for the plan with the least time per sample: by dynamic programming (docs/decisions/0010-space-of-plans.md), then by local search beyond
+// that space from the cheapest plans. It simulates what it finds, pass by pass, and returns the quickest. When ctx ends, it returns the best plan so
+// far, a little refined, within a second or so. Errors wrap ErrInfeasible and say which limit stands in the way.
 func (j *Job) Search(ctx context.Context, options SearchOptions) (*Result, error) {
 	j, err := j.For(options.For)
 	if err != nil {
@@ -133,7 +133,7 @@ func (r *Result) rank(plans []*Plan) {
 	r.Plan, r.Others = plans[0], plans[1:]
 }
 
-// limit notes what no plan by some schedules takes less than.
+// limit notes the time that no plan by these schedules takes less than.
 func (j *Job) limit(ctx context.Context, r *Result, among []string, options SearchOptions) {
 	r.ByWork = !slices.Equal(among, []string{Schedule1F1B})
 	if !options.unbounded {
@@ -144,7 +144,7 @@ func (j *Job) limit(ctx context.Context, r *Result, among []string, options Sear
 
 // thoroughness is how much of the dynamic programming's space is searched.
 func (j *Job) thoroughness(options SearchOptions) search.Options {
-	o, devices := search.Options{Progress: options.Progress, Relax: options.Exact}, 0
+	o, devices := search.Options{Progress: options.Progress}, 0
 	for _, k := range j.classes {
 		devices += k.Count
 	}
@@ -190,7 +190,7 @@ func (j *Job) refine(ctx context.Context, plans []*Plan, exact bool) (better []*
 	return better
 }
 
-// perSample is the seconds of a sample, simulated.
+// perSample is the simulated seconds of a sample.
 func (p *Plan) perSample() float64 { return p.Predicted.Simulated / float64(p.GlobalBatch) }
 
 // lowerBound is seconds per sample that no plan takes less than, by the work alone or by 1F1B; at most those of the best plan.
@@ -206,7 +206,7 @@ func (j *Job) lowerBound(ctx context.Context, byWork bool, best float64) float64
 	return least
 }
 
-// starts are the plans that are refined: the cheapest, and the cheapest few of each other number of stages.
+// starts are the plans that are refined: the cheapest, and a few of each other number of stages.
 func (j *Job) starts(plans []*Plan, conditions []*costmodel.Condition, best []search.Candidate) []*Plan {
 	starts := slices.Clone(plans[:min(refined, len(plans))])
 	for _, k := range best {
@@ -259,14 +259,7 @@ func (j *Job) planOf(spread costmodel.Spread, globalBatch, microBatch int, stage
 			stage.Groups = append(stage.Groups, Group{d, g.Tensor, g.Shares})
 		}
 		for i, y := range s.Strategies {
-			l := s.From + i
-			if n := len(stage.Strategies); n > 0 {
-				if last := &stage.Strategies[n-1]; last.of() == y {
-					last.To = l + 1
-					continue
-				}
-			}
-			stage.Strategies = append(stage.Strategies, strategyOf(y, l, l+1))
+			stage.Strategies = appendStrategy(stage.Strategies, strategyOf(y, s.From+i, s.From+i+1))
 		}
 		p.Stages = append(p.Stages, stage)
 	}
@@ -276,7 +269,7 @@ func (j *Job) planOf(spread costmodel.Spread, globalBatch, microBatch int, stage
 	return p
 }
 
-// gaps are the devices of a class of so many that are not taken.
+// gaps are the devices that are not taken, of a class of so many.
 func gaps(device string, taken []Devices, count int) (free []Devices) {
 	slices.SortFunc(taken, func(a, b Devices) int { return a.First - b.First })
 	next := 0

@@ -43,6 +43,7 @@ func (s *Server) routes() http.Handler {
 	config := huma.DefaultConfig("Evenkeel", "1")
 	config.Info.Description = "The control service of training jobs: a job says how long its rounds took and gets the sizes of its next ones."
 	config.DocsPath, config.SchemasPath, config.CreateHooks = "", "", nil
+	config.Transformers = []huma.Transformer{s.refusals}
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer", Description: "Where the service has tokens. Scopes: read, report, admin; each may what those before it may"}}
 	api := humago.New(mux, config)
 	api.UseMiddleware(s.timed, s.authorise(api))
@@ -56,7 +57,7 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, http.StatusNotFound, "no such route; /openapi.json describes those there are")
 	})
-	return s.guard(s.refusals(mux))
+	return s.guard(mux)
 }
 
 // operation is an operation of a job, or of the service.
@@ -147,6 +148,22 @@ func problem(err error) error {
 	if err == nil {
 		return nil
 	}
+	for _, x := range []struct {
+		status int
+		errs   []error
+	}{
+		{http.StatusNotFound, []error{errNoJob, errNoToken}},
+		{http.StatusConflict, []error{errOpen, errManyTokens}},
+		{http.StatusInsufficientStorage, []error{errFull, errNoRoom}}, // errNoRoom before errJournal, which it wraps
+		{http.StatusServiceUnavailable, []error{errJournal, errReading, errClosed}},
+		{http.StatusInternalServerError, []error{errUnread}},
+	} {
+		for _, known := range x.errs {
+			if errors.Is(err, known) {
+				return huma.NewError(x.status, known.Error()) // without what else err wraps, which is for the log
+			}
+		}
+	}
 	var faults live.Faults
 	switch {
 	case errors.As(err, &faults):
@@ -155,24 +172,6 @@ func problem(err error) error {
 			details[i] = &huma.ErrorDetail{Location: "body." + f.Path, Message: f.Text}
 		}
 		return huma.Error422UnprocessableEntity("the request cannot be right", details...)
-	case errors.Is(err, errNoToken):
-		return huma.Error404NotFound(err.Error())
-	case errors.Is(err, errOpen), errors.Is(err, errManyTokens):
-		return huma.Error409Conflict(err.Error())
-	case errors.Is(err, errNoJob):
-		return huma.Error404NotFound("no such job; PUT /v1/jobs/{job} creates one")
-	case errors.Is(err, errFull):
-		return huma.NewError(http.StatusInsufficientStorage, "the service has as many jobs as it takes; delete one")
-	case errors.Is(err, errNoRoom):
-		return huma.NewError(http.StatusInsufficientStorage, errNoRoom.Error())
-	case errors.Is(err, errJournal):
-		return huma.Error503ServiceUnavailable(errJournal.Error())
-	case errors.Is(err, errReading):
-		return huma.Error503ServiceUnavailable(errReading.Error())
-	case errors.Is(err, errUnread):
-		return huma.Error500InternalServerError(errUnread.Error())
-	case errors.Is(err, errClosed):
-		return huma.Error503ServiceUnavailable("the service is ending")
 	case errors.Is(err, errEnded), errors.Is(err, errGeneration), errors.Is(err, live.ErrMixed):
 		return huma.Error409Conflict(err.Error())
 	case badinput.Is(err):

@@ -74,15 +74,7 @@ func (c *Config) complete() error {
 	if c.Clock == nil {
 		c.Clock = time.Now
 	}
-	if c.every == 0 {
-		c.every = every
-	}
-	if c.Jobs == 0 {
-		c.Jobs = 100
-	}
-	if c.Ranks == 0 {
-		c.Ranks = live.MaxRanks
-	}
+	c.every, c.Jobs, c.Ranks = cmp.Or(c.every, every), cmp.Or(c.Jobs, 100), cmp.Or(c.Ranks, live.MaxRanks)
 	return nil
 }
 

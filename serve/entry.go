@@ -62,42 +62,30 @@ type inbox struct {
 	requests []*request
 }
 
-func (b *inbox) put(all []*request) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.requests = append(b.requests, all...)
-}
-
-func (b *inbox) take() []*request {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	all := b.requests
-	b.requests = nil
-	return all
-}
-
-// submit takes in one or more entries, with no other entry between them. When it returns, the journal has what came of them. Whoever gets the lock first
-// takes in the entries of all that wait.
-func (j *job) submit(entries ...entry) []*request {
-	now := j.config.Clock().Sub(j.created)
-	all := make([]*request, len(entries))
-	for i, e := range entries {
-		all[i] = &request{entry: e}
-		all[i].At = now
-	}
-	j.inbox.put(all)
+// submit takes in an entry. When it returns, the journal has what came of the entry. Whoever gets the job's lock first takes in the entries of all that wait.
+func (j *job) submit(e entry) *request {
+	r := &request{entry: e}
+	r.At = j.config.Clock().Sub(j.created)
+	j.inbox.mu.Lock()
+	j.inbox.requests = append(j.inbox.requests, r)
+	j.inbox.mu.Unlock()
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if !all[0].done {
-		j.takeIn(j.inbox.take())
+	if r.done {
+		return r
 	}
-	return all
+	j.inbox.mu.Lock()
+	all := j.inbox.requests
+	j.inbox.requests = nil
+	j.inbox.mu.Unlock()
+	j.takeIn(all)
+	return r
 }
 
 // takeIn takes in requests in their order, and writes what changed the job to the journal before anyone is answered.
 func (j *job) takeIn(requests []*request) {
 	var changes []entry
-	if j.failed == nil && len(requests) > 0 && j.journal.shared() {
+	if j.failed == nil && j.journal.shared() {
 		j.failed = j.follow() // another service may have written since
 	}
 	for _, r := range requests {

@@ -1,13 +1,13 @@
 package serve
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -163,30 +163,23 @@ func writeProblem(w http.ResponseWriter, status int, detail string) {
 	_ = json.NewEncoder(w).Encode(huma.ErrorModel{Title: http.StatusText(status), Status: status, Detail: detail})
 }
 
-// What is kept of a refusal: bytes of the answer, and of its text.
-const (
-	refusalBytes = 64 << 10
-	refusalText  = 500
-)
+// refusalText is how many bytes of a refusal are kept.
+const refusalText = 500
 
-// refusals remembers why a job's newest registration was refused: a client goes on without the service, and nobody may read what it logs.
-func (s *Server) refusals(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/generations") {
-			next.ServeHTTP(w, r)
-			return
+// refusals remembers why a job's newest registration was refused: a client goes on without the service, and nobody may read its log.
+func (s *Server) refusals(ctx huma.Context, _ string, answer any) (any, error) {
+	if ctx.Operation().OperationID != "register" {
+		return answer, nil
+	}
+	if j := s.known(ctx.Param("job")); j != nil {
+		switch p, refused := answer.(*huma.ErrorModel); {
+		case !refused:
+			j.refuse("")
+		case slices.Contains([]int{http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity}, p.Status):
+			j.refuse(why(p))
 		}
-		a := &copied{ResponseWriter: w}
-		next.ServeHTTP(a, r)
-		if j := s.known(r.PathValue("job")); j != nil {
-			switch a.status {
-			case http.StatusCreated:
-				j.refuse("")
-			case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
-				j.refuse(a.why())
-			}
-		}
-	})
+	}
+	return answer, nil
 }
 
 // refuse notes why the newest registration was refused, "" if it was not.
@@ -196,45 +189,18 @@ func (j *job) refuse(why string) {
 	j.record.refused = why
 }
 
-// copied is an answer of which a copy is kept.
-type copied struct {
-	http.ResponseWriter
-	status int
-	text   bytes.Buffer
-}
-
-// WriteHeader is http.ResponseWriter's.
-func (k *copied) WriteHeader(status int) {
-	k.status = status
-	k.ResponseWriter.WriteHeader(status)
-}
-
-// Write is http.ResponseWriter's.
-func (k *copied) Write(b []byte) (int, error) {
-	if k.text.Len()+len(b) <= refusalBytes {
-		k.text.Write(b)
-	}
-	return k.ResponseWriter.Write(b)
-}
-
-// Unwrap lets http.ResponseController set deadlines.
-func (k *copied) Unwrap() http.ResponseWriter { return k.ResponseWriter }
-
-// why is what the problem details say, in one line.
-func (k *copied) why() string {
-	var p huma.ErrorModel
-	_ = json.Unmarshal(k.text.Bytes(), &p) // what is none says nothing
+// why is what problem details say, in one line.
+func why(p *huma.ErrorModel) string {
 	texts := make([]string, 0, len(p.Errors))
 	for _, e := range p.Errors {
 		texts = append(texts, strings.TrimSpace(strings.TrimPrefix(e.Location, "body.")+" "+e.Message))
 	}
-	text := cmp.Or(strings.Join(texts, "; "), p.Detail, http.StatusText(k.status))
 	return clip(strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
 			return r
 		}
 		return '?'
-	}, text))
+	}, cmp.Or(strings.Join(texts, "; "), p.Detail)))
 }
 
 // clip cuts a text to what is shown of it.

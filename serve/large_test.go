@@ -2,15 +2,13 @@ package serve
 
 import (
 	"net/http"
-	"slices"
 	"testing"
 
 	"github.com/evenkeel/evenkeel/cluster/live"
 	"github.com/evenkeel/evenkeel/internal/slow"
 )
 
-// A job of as many ranks as there may be: its snapshots come by bytes, long before they would by messages, and it is read back as it was. Its ranks may
-// report for themselves, all in one call.
+// A job of as many ranks as there may be: its snapshots come by bytes, long before they would by messages, and it is read back as it was.
 func TestLargestJob(t *testing.T) {
 	slow.Skip(t)
 	const n, rounds = live.MaxRanks, 22
@@ -45,17 +43,28 @@ func TestLargestJob(t *testing.T) {
 	if again.settle("job", rounds+1); s.known("job").memory() != was {
 		t.Error("read back it is another")
 	}
-	c, _ = newClient(t, Config{})
-	sizes = c.start("job", "0123456789", 20*n, n).Sizes
-	var reports []object
-	for i := range n {
-		reports = append(reports, own(i, 0, sizes, pace[i]))
+}
+
+// A service that has just started takes a report that only a job of many ranks may send: the job is read before its size is judged.
+func TestLargeReportAfterStart(t *testing.T) {
+	j := openJournal(t, t.TempDir())
+	c, s := newClient(t, Config{Journal: j})
+	const n = 1500
+	sizes := c.start("job", "0123456789", 10*n, n).Sizes
+	s.Close()
+	again, s := newClient(t, Config{Journal: j})
+	pace := make([]float64, n)
+	for i := range pace {
+		pace[i] = 0.001 * float64(1+i%3)
 	}
-	var a answers
-	if got := c.do("POST", together, object{"reports": reports}, &a); got != http.StatusOK || len(a.Sizes.Nodes) != n || slices.ContainsFunc(a.Reports, func(r judged) bool { return r.Verdict != "accepted" }) {
-		t.Errorf("%d, %d sizes", got, len(a.Sizes.Nodes))
+	var a answer
+	if got := again.do("POST", "/v1/jobs/job/reports", report(sizes, 0, pace...), &a); got != http.StatusOK || a.Verdict != "accepted" {
+		t.Errorf("%d %s", got, a.Verdict)
 	}
-	if s := c.settle("job", 2); s.Rounds != 1 {
-		t.Errorf("%d rounds", s.Rounds)
+	held := &load{done: make(chan struct{})}
+	s.loads.open["slow"] = held
+	if got := again.do("POST", "/v1/jobs/slow/reports", report(sizes, 0, pace...), nil); got != http.StatusServiceUnavailable {
+		t.Errorf("of a job that is being read: %d", got)
 	}
+	delete(s.loads.open, "slow")
 }

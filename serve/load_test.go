@@ -203,7 +203,7 @@ func TestPutAside(t *testing.T) {
 	if s.known("job") != nil || s.known("other") == nil || len(s.aside) != 1 {
 		t.Fatalf("%d jobs, %d put aside", len(s.jobs), len(s.aside))
 	}
-	if err := old.submit(entry{Change: &change{}})[0].err; !errors.Is(err, errResting) {
+	if err := old.submit(entry{Change: &change{}}).err; !errors.Is(err, errResting) {
 		t.Errorf("who still has it may write: %v", err)
 	}
 	var list jobList

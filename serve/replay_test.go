@@ -197,7 +197,7 @@ func TestNATSComesBack(t *testing.T) {
 	if status := c.do("POST", "/v1/jobs/job/reports", report(sizes, 5, 0.001, 0.002), nil); status != http.StatusServiceUnavailable {
 		t.Errorf("without NATS: %d", status)
 	}
-	if err := kept.submit(entry{Change: &change{}})[0].err; !errors.Is(err, errJournal) {
+	if err := kept.submit(entry{Change: &change{}}).err; !errors.Is(err, errJournal) {
 		t.Errorf("a job of which nobody knows what is kept takes entries: %v", err)
 	}
 	nats, _ = natsAt(t, dir, port)

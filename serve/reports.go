@@ -51,32 +51,6 @@ type ownBody struct {
 	live.RankReport
 }
 
-// ownBodies are reports of several ranks.
-type ownBodies struct {
-	Reports []rankBody `json:"reports" minItems:"1" maxItems:"10000" nullable:"false" doc:"Judged one after another, as if each had come by itself"`
-}
-
-// rankBody is one of them.
-type rankBody struct {
-	Rank  int `json:"rank" minimum:"0"`
-	Round int `json:"round" minimum:"0" doc:"Number of the rank's report, from 0, rising"`
-	Plan  int `json:"plan" minimum:"1" doc:"Whose share it is"`
-	live.RankReport
-}
-
-// answers to reports of several ranks.
-type answers struct {
-	Reports []judged     `json:"reports" nullable:"false" doc:"In the order of the call"`
-	Sizes   export.Sizes `json:"sizes" doc:"The newest; of its nodes the ranks of this call alone, each once and in rank order"`
-}
-
-// judged is what came of a rank's report.
-type judged struct {
-	Rank    int    `json:"rank"`
-	Verdict string `json:"verdict" enum:"accepted,duplicate,old,early,refused" doc:"refused: it cannot be right, and changed nothing"`
-	Problem string `json:"problem,omitempty" doc:"Why it was refused, by field"`
-}
-
 // answer to a report.
 type answer struct {
 	Verdict string       `json:"verdict" enum:"accepted,duplicate,old,early" doc:"early: of a single rank, whose share of this round is in; a newer plan has work for it"`
@@ -115,19 +89,6 @@ func (s *Server) roundRoutes(api huma.API) {
 		Body       ownBody
 	}) (*struct{ Body answer }, error) {
 		return reply(s.submit(in.Job, entry{Own: &ownEntry{in.Generation, in.Rank, in.Body}}))
-	})
-	together := s.operation("report-together", http.MethodPost, "/v1/jobs/{job}/generations/{generation}/reports", "Own shares of several ranks, those of a host for example", 409, 422, 503, 507)
-	together.Security, together.Middlewares = needs(scopeReport), huma.Middlewares{s.bounded(api)}
-	huma.Register(api, together, func(_ context.Context, in *struct {
-		Job        string `path:"job" minLength:"1" maxLength:"63" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" patternDescription:"letters, digits and, not first, . _ -" example:"job"`
-		Generation int    `path:"generation" minimum:"1"`
-		Body       ownBodies
-	}) (*struct{ Body answers }, error) {
-		entries := make([]entry, len(in.Body.Reports))
-		for i, r := range in.Body.Reports {
-			entries[i].Own = &ownEntry{in.Generation, r.Rank, ownBody{r.Round, r.Plan, r.RankReport}}
-		}
-		return replyAll(s.submitAll(in.Job, entries...))
 	})
 	sizes := s.operation("get-sizes", http.MethodGet, "/v1/jobs/{job}/sizes", "The newest sizes, in any export format", 404, 409, 422, 503, 507)
 	huma.Register(api, sizes, func(_ context.Context, in *struct {
@@ -197,37 +158,6 @@ func reply(r result, err error) (*struct{ Body answer }, error) {
 		return nil, problem(err)
 	}
 	return &struct{ Body answer }{answer{r.verdict.String(), r.sizes}}, nil
-}
-
-// replyAll answers reports of several ranks. What is wrong with one is its own; a conflict, upon which ranks register, is everybody's: those before it are duplicates
-// when they come again.
-func replyAll(all []*request, err error) (*struct{ Body answers }, error) {
-	if err != nil {
-		_, err = reply(result{}, err)
-		return nil, err
-	}
-	out := &struct{ Body answers }{answers{Reports: make([]judged, len(all)), Sizes: all[len(all)-1].sizes}}
-	ranks := make([]int, len(all))
-	for i, r := range all {
-		ranks[i] = r.Own.Rank
-		out.Body.Reports[i] = judged{Rank: ranks[i], Verdict: r.verdict.String()}
-		var faults live.Faults
-		switch {
-		case errors.As(r.err, &faults):
-			out.Body.Reports[i] = judged{Rank: ranks[i], Verdict: "refused", Problem: faults.String()}
-		case r.err != nil:
-			return nil, problem(r.err)
-		}
-	}
-	nodes := out.Body.Sizes.Nodes
-	out.Body.Sizes.Nodes = make([]export.Node, 0, len(all))
-	slices.Sort(ranks)
-	for _, rank := range slices.Compact(ranks) {
-		if rank < len(nodes) {
-			out.Body.Sizes.Nodes = append(out.Body.Sizes.Nodes, nodes[rank])
-		}
-	}
-	return out, nil
 }
 
 // report judges a report of rank 0. The decision that rests on it comes later.

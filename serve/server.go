@@ -8,7 +8,6 @@ import (
 	stdlog "log"
 	"net"
 	"net/http"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -122,8 +121,8 @@ func (s *Server) Close() {
 
 // Errors about jobs.
 var (
-	errNoJob  = errors.New("serve: no such job")
-	errFull   = errors.New("serve: no room for another job")
+	errNoJob  = errors.New("serve: no such job; PUT /v1/jobs/{job} creates one")
+	errFull   = errors.New("serve: the service has as many jobs as it takes; delete one")
 	errClosed = errors.New("serve: the service is ending")
 	errBusy   = fmt.Errorf("%w: other services write, too", errJournal)
 )
@@ -147,43 +146,33 @@ const (
 	tryPause = 2 * time.Millisecond // more after each: a cluster refuses an append for another's before that one can be read
 )
 
-// submit takes in an entry of a job.
+// submit takes in an entry of a job. If another service has written meanwhile, the job is read anew and the entry is judged again.
 func (s *Server) submit(name string, e entry) (result, error) {
-	all, err := s.submitAll(name, e)
-	if err != nil {
-		return result{}, err
-	}
-	return all[0].result, all[0].err
-}
-
-// submitAll takes in entries of a job together; each has an error of its own. If another service has written meanwhile, the job is read anew and the
-// entries are judged again.
-func (s *Server) submitAll(name string, entries ...entry) ([]*request, error) {
 	sure := s.config.Journal == nil || !s.config.Journal.Shared()
 	for try := range maxTries {
 		time.Sleep(time.Duration(try) * tryPause)
 		j, err := s.find(name)
 		if err != nil {
-			return nil, err
+			return result{}, err
 		}
-		all := j.submit(entries...)
-		switch err := all[0].err; { // what the journal does to one it does to all
-		case errors.Is(err, journal.ErrStale), errors.Is(err, errAnew), errors.Is(err, errResting):
+		r := j.submit(e)
+		switch {
+		case errors.Is(r.err, journal.ErrStale), errors.Is(r.err, errAnew), errors.Is(r.err, errResting):
 			s.drop(j)
-		case errors.Is(err, errJournal), errors.Is(err, errUnread):
+		case errors.Is(r.err, errJournal), errors.Is(r.err, errUnread):
 			s.drop(j)
-			return nil, err
-		case !sure && slices.ContainsFunc(all, func(r *request) bool { return errors.Is(r.err, errGeneration) }):
-			// A NATS server that was cut off from the others shows an old journal, which does not know this generation. One that can be written is not old.
+			return result{}, r.err
+		case !sure && errors.Is(r.err, errGeneration):
+			// A NATS server that was cut off from the others shows an old journal, which does not know this generation. A journal that can be written is not old.
 			if err := s.config.Journal.Check(context.Background()); err != nil {
-				return nil, fmt.Errorf("%w: %w", errJournal, err)
+				return result{}, fmt.Errorf("%w: %w", errJournal, err)
 			}
 			sure = true
 		default:
-			return all, nil
+			return r.result, r.err
 		}
 	}
-	return nil, errBusy
+	return result{}, errBusy
 }
 
 // fresh finds a job by name, as the journal has it now.

@@ -97,22 +97,15 @@ func newSecret() (secret string, sum []byte) {
 
 // TokenState is what the service says of a job's token.
 type TokenState struct {
-	ID      string     `json:"id" example:"9f86d081"`
-	Scope   string     `json:"scope" enum:"read,report,admin"`
-	Created *time.Time `json:"created,omitempty"`
-	Expires *time.Time `json:"expires,omitempty" doc:"Absent: never"`
-	Token   string     `json:"token,omitempty" doc:"Itself: only now"`
+	ID      string    `json:"id" example:"9f86d081"`
+	Scope   string    `json:"scope" enum:"read,report,admin"`
+	Created time.Time `json:"created,omitzero"`
+	Expires time.Time `json:"expires,omitzero" doc:"Absent: never"`
+	Token   string    `json:"token,omitempty" doc:"Itself: only now"`
 }
 
 func (t *token) state() TokenState {
-	s := TokenState{ID: t.id(), Scope: t.Scope}
-	if !t.Created.IsZero() {
-		s.Created = &t.Created
-	}
-	if !t.Expires.IsZero() {
-		s.Expires = &t.Expires
-	}
-	return s
+	return TokenState{ID: t.id(), Scope: t.Scope, Created: t.Created, Expires: t.Expires}
 }
 
 // tokenBody asks for another token of a job.

@@ -41,13 +41,13 @@ func TestDecisionsInOrder(t *testing.T) {
 	j := newJob("job", &config, newMetrics("").of("job"))
 	j.begin(&creation{Created: config.Clock()})
 	j.close() // nobody decides beside
-	r := j.submit(entry{Start: &registration{ID: "0123456789", GlobalBatch: 64, Ranks: []live.Rank{{Name: "a"}, {Name: "b"}}}})[0]
+	r := j.submit(entry{Start: &registration{ID: "0123456789", GlobalBatch: 64, Ranks: []live.Rank{{Name: "a"}, {Name: "b"}}}})
 	if r.err != nil || r.sizes.Plan != 1 {
 		t.Fatal(r, r.err)
 	}
 	for k := range 20 {
 		body := &reportBody{Generation: 1, Round: k, Plan: r.sizes.Plan, WaitSeconds: 1, Ranks: ranks{{Seconds: float64(k + 1), Samples: 1, MicroSteps: 1}, nil}}
-		if r = j.submit(entry{Round: body})[0]; r.err != nil || r.verdict != live.Accepted || r.sizes.Plan != k+1 {
+		if r = j.submit(entry{Round: body}); r.err != nil || r.verdict != live.Accepted || r.sizes.Plan != k+1 {
 			t.Fatalf("round %d: %+v, %v", k, r, r.err)
 		}
 	}

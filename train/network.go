@@ -21,14 +21,11 @@ var ErrUsage = badinput.New("train: wrong use")
 // that goroutines may share it. MLP, Convnet and Transformer build the usual ones.
 type Network struct {
 	layers    []step
-	params    []Param // of all layers, names with the layer's before them
-	positions int     // predictions per sample
+	params    []layer.Param // of all layers, names with the layer's before them
+	positions int           // predictions per sample
 	classes   int
 	tokens    int // tokens the inputs may be, 0: any number
 }
-
-// Param describes a parameter of a network.
-type Param = layer.Param
 
 // step is a layer in a network.
 type step struct {
@@ -89,7 +86,7 @@ func NewNetwork(positions, classes int, layers ...Named) (*Network, error) {
 }
 
 // Params describes all parameters, in the order of the layers.
-func (n *Network) Params() []Param { return slices.Clone(n.params) }
+func (n *Network) Params() []layer.Param { return slices.Clone(n.params) }
 
 // Layers is the number of layers, those without parameters included.
 func (n *Network) Layers() int { return len(n.layers) }
@@ -98,8 +95,8 @@ func (n *Network) Layers() int { return len(n.layers) }
 func (n *Network) LayerName(layer int) string { return n.layers[layer].name }
 
 // LayerParams describes the parameters of a layer, none for residual connections.
-func (n *Network) LayerParams(layer int) []Param {
-	l := n.layers[layer]
+func (n *Network) LayerParams(number int) []layer.Param {
+	l := n.layers[number]
 	return slices.Clone(n.params[l.first:][:l.count])
 }
 
@@ -169,7 +166,7 @@ func (n *Network) Initialize(w *Values, rng *rand.Rand) {
 	}
 }
 
-func initialize(w []float32, p Param, rng *rand.Rand) {
+func initialize(w []float32, p layer.Param, rng *rand.Rand) {
 	for j := range w {
 		w[j] = float32(p.Mean)
 		if p.Std > 0 {
@@ -218,18 +215,4 @@ func (n *Network) checkTargets(targets []int32) error {
 		}
 	}
 	return nil
-}
-
-// Loss is the mean cross-entropy of a batch, forward only: no gradient is allocated, nor more activations than are in
-// use at a time. To evaluate many batches of one size, make a Pass once.
-func (n *Network) Loss(w *Values, b Batch) (float64, error) {
-	samples, err := n.check(b)
-	if err != nil {
-		return 0, err
-	}
-	p, err := n.NewPass(samples, false, nil)
-	if err != nil {
-		return 0, err
-	}
-	return p.Loss(w, b)
 }

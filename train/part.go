@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Part is consecutive layers of a network, a stage of a pipeline: between it and the other layers only activations and their
-// gradients flow. Parts one after the other compute the bits of the whole network.
+// Part is a run of consecutive layers of a network, such as a stage of a pipeline. Only activations and their gradients
+// cross its ends. Parts one after the other compute the same bits as the whole network.
 type Part struct {
 	net   *Network // the layers alone
 	whole *Network
@@ -16,7 +16,7 @@ type Part struct {
 	begin bool
 }
 
-// Part makes one of layers from..to-1. The error wraps ErrUsage where a residual connection crosses an end of it.
+// Part makes a part of the layers from..to-1. The error wraps ErrUsage if a residual connection crosses one of its ends.
 func (n *Network) Part(from, to int) (*Part, error) {
 	if from < 0 || to > len(n.layers) || from >= to {
 		return nil, fmt.Errorf("%w: layers %d to %d of a network of %d", ErrUsage, from, to-1, len(n.layers))
@@ -72,8 +72,8 @@ func (p *Part) Initialize(w *Values, rng *rand.Rand) {
 	}
 }
 
-// PartPass is the memory for taking a fixed number of samples through a part, there and back. It serves one goroutine
-// at a time.
+// PartPass is the memory for one forward and backward pass of a fixed number of samples through a part. It serves one
+// goroutine at a time.
 type PartPass struct {
 	part *Part
 	pass *Pass
@@ -120,8 +120,8 @@ func (p *Part) newPass(samples int, m *lender) (*PartPass, error) {
 	return &PartPass{p, pass}, m.err
 }
 
-// Beside makes a pass for another batch that is on its way at the same time. It has activations of its own and shares
-// what is used within a call, so the two serve the same goroutine.
+// Beside makes a pass for a second batch in flight. It has activations of its own and shares the memory that is used
+// only within a call, so both passes serve the same goroutine.
 func (p *PartPass) Beside(arena *Arena) (*PartPass, error) {
 	other := *p.pass
 	other.acts, other.kept = nil, nil
@@ -154,8 +154,8 @@ func (p *PartPass) Forward(w *Values, x []float32) ([]float32, error) {
 	return p.pass.logits(), nil
 }
 
-// Loss is the cross-entropy of what the last Forward gave, summed over the targets and times scale, and sets
-// OutputGradient to its gradient. It is for the part with the network's last layer.
+// Loss returns the cross-entropy of the last Forward's result, summed over the targets and times scale, and writes its
+// gradient to OutputGradient. Only the part with the network's last layer has a loss.
 func (p *PartPass) Loss(targets []int32, scale float64) (float64, error) {
 	n := p.part.net
 	if want := p.pass.samples * n.positions; !p.part.last || len(targets) != want {

@@ -72,8 +72,8 @@ func (n *Network) NewPass(samples int, training bool, arena *Arena) (*Pass, erro
 	return p, m.err
 }
 
-// planGradients shares memory between gradients in the order in which Backward uses them. The one at the output is
-// given; whether one is wanted at the input, is said.
+// planGradients shares memory between gradients in the order in which Backward uses them. output is the memory of the
+// gradient at the output; input says whether a gradient at the input is needed.
 func (p *Pass) planGradients(m *lender, output []float32, input bool) {
 	layers := p.net.layers
 	p.grads = make([][]float32, len(layers)+1)
@@ -178,8 +178,8 @@ func (p *Pass) call(w *Values, number int) *layer.Call {
 }
 
 // Forward takes a batch through a training pass and returns its cross-entropy, summed over the targets and times
-// scale: with 1 / (targets of the whole batch), the losses of parts of a batch sum to the batch's mean, and so do
-// their gradients. Then call Backward for each layer, from the last on.
+// scale. With scale 1 / (targets of the whole batch), the losses of parts of a batch add up to the batch's mean, and so
+// do their gradients. After Forward, call Backward for each layer, from the last to the first.
 func (p *Pass) Forward(w *Values, b Batch, scale float64) (float64, error) {
 	if p.grads == nil {
 		return 0, fmt.Errorf("%w: Forward on a pass that was not made for training", ErrUsage)

@@ -93,7 +93,7 @@ func TestWrongUse(t *testing.T) {
 		"token":         {Inputs: []float32{1, 5}, Targets: []int32{1, 1}},
 		"fraction":      {Inputs: []float32{1, 0.5}, Targets: []int32{1, 1}},
 	} {
-		if _, err := n.Loss(w, b); !errors.Is(err, ErrUsage) {
+		if _, err := lossOf(n, w, b); !errors.Is(err, ErrUsage) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

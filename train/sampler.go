@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 )
 
-// sampler hands out the numbers of samples: all of them in a new order, again and again. Its state is where the
-// generator stood before the present order was drawn, and how many numbers were handed out since the beginning.
+// sampler hands out the numbers of samples, every epoch in a new random order. Its state is the generator's state
+// before the current order was drawn, and the count of numbers handed out since the beginning.
 type sampler struct {
 	random *rand.PCG
 	before []byte // the generator's state before order was drawn

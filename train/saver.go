@@ -63,8 +63,8 @@ func (t *Trainer) arrays() [][]checkpoint.Array {
 	return out
 }
 
-// SaveTo has the steps that follow saved to a file, which must have been made for Arrays, or restored. Close the
-// trainer before the file.
+// SaveTo saves the steps that follow to a file, which must have been made for Arrays, or restored. Close the trainer
+// before the file.
 func (t *Trainer) SaveTo(f *checkpoint.File, c SaveConfig) error {
 	if c.Every < 0 {
 		return fmt.Errorf("%w: a save every %d steps; want 1 or more, or 0 to find out", ErrUsage, c.Every)
@@ -74,9 +74,9 @@ func (t *Trainer) SaveTo(f *checkpoint.File, c SaveConfig) error {
 	return nil
 }
 
-// Restore goes to the newest checkpoint that verifies: weights, moments, the position in the data. The run goes on as
-// it would have without an interruption, to the bit. The errors are those of checkpoint.File.Restore, and ErrUsage
-// with the name of what differs where the checkpoint is of a run with another configuration.
+// Restore takes weights, moments and the position in the data from the newest checkpoint that verifies. The run then
+// continues as if it had not been interrupted, to the bit. The errors are those of checkpoint.File.Restore, and
+// ErrUsage, naming the setting that differs, if the checkpoint is of a run with another configuration.
 func (t *Trainer) Restore(f *checkpoint.File) (checkpoint.Report, error) {
 	state, report, err := f.Restore(t.Arrays())
 	if err != nil {

@@ -30,3 +30,41 @@ func (p *expectedTime) Decide(report *cluster.Report, present []bool, plan *clus
 	p.steps.timed(plan, p.rates.expected(p.cluster, p.nominal, present, p.cluster.GlobalBatch))
 	return nil
 }
+
+// rates is the samples per second of every node, as moving averages.
+type rates struct {
+	gain float64
+	rate []float64 // 0: not measured yet
+}
+
+func (r *rates) observe(report *cluster.Report) {
+	if report == nil {
+		return
+	}
+	for i := range report.Nodes {
+		if n := &report.Nodes[i]; n.Measured() {
+			v := float64(n.Size) / max(n.Seconds, report.Wait.Seconds()) // what it idles at the end is part of its rate
+			if r.rate[i] == 0 {
+				r.rate[i] = v
+			}
+			r.rate[i] += r.gain * (v - r.rate[i])
+		}
+	}
+}
+
+// expected is the time in which those present do a number of samples at these rates, one
+// without a measurement at that of its profile.
+func (r *rates) expected(c *cluster.Cluster, nominal []cluster.Performance, present []bool, samples int) float64 {
+	sum := 0.0
+	for i := range c.Nodes {
+		if present != nil && !present[i] {
+			continue
+		}
+		v := r.rate[i]
+		if full := min(c.Nodes[i].Full(), c.GlobalBatch); v == 0 {
+			v = float64(full) / c.Nodes[i].Finish(nominal[i], full)
+		}
+		sum += v
+	}
+	return float64(samples) / max(sum, 1e-300)
+}

@@ -71,7 +71,7 @@ func (o *oracle) speaking(mute, present []bool) []bool {
 	return o.sound
 }
 
-// Omniscient implements agent.Omniscient.
+// Omniscient tells agent.Control that the policy knows who will hand in something, and decides by itself who takes part.
 func (*oracle) Omniscient() {}
 
 // TruthSource knows the nodes' true state. The simulator does.

@@ -175,3 +175,27 @@ func TestStepSize(t *testing.T) {
 		}
 	}
 }
+
+// Samples that fit nowhere are left out on request: no batch has one, none stands for an idle rank, and the others all come.
+func TestSkip(t *testing.T) {
+	l := append(bucket.Lengths{900, 9}, lognormal(300, 50, .5, 200)...)
+	p, err := Make(l, tokens{costA, 500}, bucket.Config{Ranks: 2, Overlong: bucket.Skip})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := p.Schedule(l, 1, 0)
+	h, err := p.Header(s, 1, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shortest := 1
+	for i, n := range l {
+		if n < l[shortest] {
+			shortest = i
+		}
+	}
+	score, err := bucket.Judge(l, s.All(), p.Cost(), p.Speeds, 0, nil)
+	if err != nil || score.Lost != 1 || score.Repeated+score.OutOfMemory != 0 || h.Skipped != 1 || h.Idle != shortest {
+		t.Errorf("%+v, %v; %+v, the shortest is %d", score, err, h, shortest)
+	}
+}

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/evenkeel/evenkeel/internal/slow"
 )
 
 // forwardServer is evenkeel forward serve, with the tokens that it wrote.
@@ -173,7 +175,7 @@ func TestForwardOverProcesses(t *testing.T) {
 	var done sync.WaitGroup
 	result := s.launch("whole", "--steps", "150")
 	for rank := range 4 {
-		s.join(&done, "whole", rank, "--patience", "1m", "--checkpoint", filepath.Join(t.TempDir(), "saved"))
+		s.join(&done, "whole", rank, "--patience", "1m")
 	}
 	got := result()
 	done.Wait()
@@ -230,6 +232,7 @@ func TestForwardOverProcesses(t *testing.T) {
 // Processes of a run are killed and started again; all end with the weights that the log leads to. (They are back before the
 // others lose patience; package forward has tests of those that stay away.)
 func TestForwardSurvivesKills(t *testing.T) {
+	slow.Skip(t)
 	s := serveForward(t)
 	result := s.launch("killed", "--steps", "6000")
 	var done sync.WaitGroup

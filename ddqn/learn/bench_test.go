@@ -15,7 +15,7 @@ func BenchmarkUpdate(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	learner, err := NewLearner(Config{Pooled: []bool{true, false, false}}, net, rand.NewPCG(3, 4))
+	learner, err := NewLearner(Config{}, net, rand.NewPCG(3, 4))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -18,7 +18,7 @@ func trainedNet(t *testing.T, updates int) *ddqn.Network {
 	t.Helper()
 	spec := ddqn.Spec{Features: 6, Actions: 4, Objectives: 2, Hidden: []int{19, 16}}
 	net := newNet(t, spec, 3)
-	learner, err := NewLearner(Config{Batch: 8, Group: 2, Pooled: []bool{false, true}}, net, rand.NewPCG(8, 9))
+	learner, err := NewLearner(Config{Batch: 8, Group: 2}, net, rand.NewPCG(8, 9))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,7 +60,6 @@ func cartPoleTrain(t testing.TB, seed uint64, steps, evaluate int) float64 {
 		t.Fatal(err)
 	}
 	actor := ddqn.NewActor(net)
-	defer actor.Close()
 	var q []float32
 	// A tenth of the usual reward of 1, because a return of 100 would have the Huber loss (delta 1) crawl: with 1
 	// two seeds of six end below 475, with a tenth none of five.

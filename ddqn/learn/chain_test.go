@@ -88,7 +88,6 @@ func TestChainReachesOptimum(t *testing.T) {
 		}
 	}
 	actor := ddqn.NewActor(net)
-	defer actor.Close()
 	worst, want := 0.0, chainOptimum()
 	for s := range chainStates - 1 {
 		for a, q := range actor.Q(nil, chainRow(s)) {

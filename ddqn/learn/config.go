@@ -11,8 +11,7 @@ type Config struct {
 	// Batch is the number of groups in an update, at least 1. Zero means 64: half of that learns more per second
 	// but less surely, twice that costs twice the time for little (CartPole, chain).
 	Batch int `json:"batch"`
-	// Group is the number of rows in a group, as in the replay. Zero means 8, which shows a pooled objective
-	// enough of its neighbours; 1 for an ordinary DQN.
+	// Group is the number of rows in a group, as in the replay. Zero means 8; 1 for an ordinary DQN.
 	Group int `json:"group"`
 	// NStep is the number of steps whose rewards are taken before the bootstrap, 1 to 1,000. Zero means 3, as in
 	// Rainbow: faster credit at little bias.
@@ -31,26 +30,10 @@ type Config struct {
 	// FinalRate is the share of LearningRate that is left after DecayUpdates, 0 to 1. Zero means that the rate
 	// falls to nothing, which lets the last weights settle.
 	FinalRate float64 `json:"final_rate"`
-	// Beta1 and Beta2 are the decay rates of Adam's moments, above 0 and below 1. Zero means 0.9 and 0.999, those
-	// of the paper.
-	Beta1 float64 `json:"beta1"`
-	Beta2 float64 `json:"beta2"`
-	// Epsilon is what Adam adds to the root of the second moment, above 0. Zero means 1e-5: the paper's 1e-8 lets
-	// weights with rare gradients jump.
-	Epsilon float64 `json:"epsilon"`
-	// ClipNorm is the largest Euclidean norm of the gradient over all weights, above 0. Zero means 10, which only
-	// cuts outliers when rewards are of order 1.
-	ClipNorm float64 `json:"clip_norm"`
-	// HuberDelta is the error beyond which the loss grows linearly, in units of the reward, above 0. Zero means 1.
-	HuberDelta float64 `json:"huber_delta"`
-	// Pooled says for every objective whether the groups learn it together (the mean of the chosen Q of a group's
-	// live rows against the mean of their targets, for rewards that rows share) or every row by itself. Nil means
-	// every row by itself, for every objective.
-	Pooled []bool `json:"pooled"`
 }
 
 // withDefaults fills in what zero means.
-func (c Config) withDefaults(objectives int) Config {
+func (c Config) withDefaults() Config {
 	def := func(v *float64, d float64) {
 		if *v == 0 {
 			*v = d
@@ -67,19 +50,11 @@ func (c Config) withDefaults(objectives int) Config {
 	def(&c.Gamma, 0.95)
 	def(&c.Tau, 0.005)
 	def(&c.LearningRate, 5e-4)
-	def(&c.Beta1, 0.9)
-	def(&c.Beta2, 0.999)
-	def(&c.Epsilon, 1e-5)
-	def(&c.ClipNorm, 10)
-	def(&c.HuberDelta, 1)
-	pooled := make([]bool, max(objectives, len(c.Pooled)))
-	copy(pooled, c.Pooled)
-	c.Pooled = pooled
 	return c
 }
 
-// validate reports everything that is wrong with the configuration for a number of objectives, or nil.
-func (c Config) validate(objectives int) error {
+// validate reports everything that is wrong with the configuration, or nil.
+func (c Config) validate() error {
 	var errs []error
 	add := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	count := func(name string, v, most int) {
@@ -99,18 +74,10 @@ func (c Config) validate(objectives int) error {
 	number("tau", c.Tau, 1, false)
 	number("learning_rate", c.LearningRate, 1, false)
 	number("final_rate", c.FinalRate, 1, false)
-	number("beta1", c.Beta1, 1, true)
-	number("beta2", c.Beta2, 1, true)
-	number("epsilon", c.Epsilon, 1, false)
-	number("clip_norm", c.ClipNorm, math.MaxFloat32, false)
-	number("huber_delta", c.HuberDelta, math.MaxFloat32, false)
 	if c.DecayUpdates < 0 {
 		add("learner.decay_updates is %d, must be positive, or 0 for a constant rate", c.DecayUpdates)
 	}
-	if c.Pooled != nil && len(c.Pooled) != objectives {
-		add("learner.pooled has %d values, must have one for each of %d objectives", len(c.Pooled), objectives)
-	}
-	if d := c.withDefaults(objectives); len(errs) == 0 && d.Batch*d.Group > 1<<20 {
+	if d := c.withDefaults(); len(errs) == 0 && d.Batch*d.Group > 1<<20 {
 		add("learner.batch x learner.group is %d rows, at most %d are supported", d.Batch*d.Group, 1<<20)
 	}
 	return errors.Join(errs...)

@@ -8,20 +8,13 @@
 //     state, the target network values it. See learner.go.
 //   - Dueling heads (Wang et al., ICML 2016), vector-valued. See ddqn/internal/dueling.
 //   - n-step returns (Sutton 1988), uncorrected for the actions in between, as in Rainbow (Hessel et al. 2018);
-//     a terminal state ends the bootstrap, a time limit does not. See replay.go and sample.go.
-//   - Value decomposition (VDN: Sunehag et al., AAMAS 2018) with the mean in place of the sum, so that the value
-//     does not grow with the number of rows; chosen per objective. See loss.go.
+//     a terminal state ends the bootstrap, a time limit does not. See replay.go.
 //   - Soft target updates (Lillicrap et al. 2016), Huber loss, Adam (Kingma and Ba 2015) with a clipped global
 //     norm. See learner.go, loss.go and optimizer.go.
 package learn
 
 import (
-	"errors"
-
 	// Gorgonia keeps raw pointers to Go memory and refuses to start under a Go release that it does not know. This
 	// module allows newer releases: their garbage collector does not move objects either.
 	_ "go4.org/unsafe/assume-no-moving-gc"
 )
-
-// ErrEmpty means that the replay holds nothing yet that could be learned from.
-var ErrEmpty = errors.New("ddqn/learn: replay holds no complete n-step window yet")

@@ -43,7 +43,6 @@ func Example() {
 		}
 	}
 	actor := ddqn.NewActor(net)
-	defer actor.Close()
 	for _, w := range [][]float32{{0.9, 0.1}, {0.2, 0.8}} {
 		fmt.Printf("weights %v: lever %d\n", w, ddqn.Greedy(actor.Q(nil, w), 2, 2, w))
 	}

@@ -31,8 +31,7 @@ type Stats struct {
 // errors for gains; here one network chooses and the other values.
 //
 // Deviations from the paper: the argmax is over the weighted sum of vector-valued Q (as in Abels et al., ICML 2019);
-// the target network follows softly; n-step returns; and objectives may be pooled over a group, see
-// Config.Pooled. Not safe for concurrent use.
+// the target network follows softly; and n-step returns. Not safe for concurrent use.
 type Learner struct {
 	cfg     Config
 	online  *ddqn.Network
@@ -55,14 +54,14 @@ type Learner struct {
 // training state; give the learner a generator of its own. It is an error if the configuration is not valid for net.
 func NewLearner(cfg Config, net *ddqn.Network, src *rand.PCG) (*Learner, error) {
 	spec := net.Spec()
-	if err := cfg.validate(spec.Objectives); err != nil {
+	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("ddqn/learn: new learner: %w", err)
 	}
-	cfg = cfg.withDefaults(spec.Objectives)
+	cfg = cfg.withDefaults()
 	rows := cfg.Batch * cfg.Group
 	l := &Learner{
 		cfg: cfg, online: net, target: net.Clone(), src: src, rng: rand.New(src),
-		adam:  newOptimizer(cfg, len(net.Weights())),
+		adam:  newOptimizer(len(net.Weights())),
 		batch: newBatch(cfg.Batch, cfg.Group, spec.Features, spec.Objectives),
 		y:     make([]float32, rows*spec.Objectives),
 	}
@@ -80,7 +79,10 @@ func (l *Learner) Network() *ddqn.Network { return l.online }
 // Updates is the number of updates done.
 func (l *Learner) Updates() int { return l.updates }
 
-// Update draws a batch from the replay and takes one gradient step. It changes no weight and returns ErrEmpty while
+// errEmpty means that the replay holds nothing yet that could be learned from.
+var errEmpty = errors.New("ddqn/learn: replay holds no complete n-step window yet")
+
+// Update draws a batch from the replay and takes one gradient step. It changes no weight and fails while
 // the replay holds no complete window, ddqn.ErrMismatch if its sizes are not those of the learner, and ddqn.ErrNotFinite if
 // the loss or the gradient is NaN or infinite (which calls for a lower LearningRate or smaller rewards).
 func (l *Learner) Update(replay *Replay) (Stats, error) {
@@ -88,7 +90,7 @@ func (l *Learner) Update(replay *Replay) (Stats, error) {
 		return Stats{}, fmt.Errorf("ddqn/learn: update: %w", err)
 	}
 	if replay.samples(l.cfg.NStep) == 0 {
-		return Stats{}, fmt.Errorf("ddqn/learn: update: %d steps held, windows of %d: %w", replay.size(), l.cfg.NStep, ErrEmpty)
+		return Stats{}, fmt.Errorf("ddqn/learn: update: %d steps held, windows of %d: %w", replay.size(), l.cfg.NStep, errEmpty)
 	}
 	replay.sample(l.batch, l.cfg.NStep, float32(l.cfg.Gamma), l.rng)
 	l.targets()

@@ -90,20 +90,18 @@ func TestConfigValidate(t *testing.T) {
 	nan := math.NaN()
 	err := Config{
 		Batch: -1, Group: 1 << 20, NStep: -3, Gamma: 1, Tau: 1.5, LearningRate: nan, DecayUpdates: -1, FinalRate: 2,
-		Beta1: 1, Beta2: -0.1, Epsilon: nan, ClipNorm: math.Inf(1), HuberDelta: -1, Pooled: []bool{true},
-	}.validate(2)
+	}.validate()
 	for _, field := range []string{
-		"batch", "group", "n_step", "gamma", "tau", "learning_rate", "decay_updates", "final_rate", "beta1", "beta2",
-		"epsilon", "clip_norm", "huber_delta", "pooled",
+		"batch", "group", "n_step", "gamma", "tau", "learning_rate", "decay_updates", "final_rate",
 	} {
 		if err == nil || !strings.Contains(err.Error(), "learner."+field) {
 			t.Errorf("learner.%s is not reported: %v", field, err)
 		}
 	}
-	if err := (Config{}).validate(3); err != nil {
+	if err := (Config{}).validate(); err != nil {
 		t.Error(err)
 	}
-	if err := (Config{Batch: 1 << 16, Group: 1 << 16}).validate(1); err == nil {
+	if err := (Config{Batch: 1 << 16, Group: 1 << 16}).validate(); err == nil {
 		t.Error("2^32 rows were accepted")
 	}
 	c := Config{LearningRate: 2, DecayUpdates: 10, FinalRate: 0.5}
@@ -142,7 +140,7 @@ func TestUpdateErrors(t *testing.T) {
 		}
 	}
 	empty, _ := NewReplay(rc)
-	check("empty", empty, ErrEmpty)
+	check("empty", empty, errEmpty)
 	other := rc
 	other.Group = 2
 	check("another group", randomReplay(t, other, 2, 30, rng), ddqn.ErrMismatch)
@@ -163,7 +161,7 @@ func TestMaskedRowsDoNotCount(t *testing.T) {
 	c := ReplayConfig{Streams: 1, Capacity: 40, Group: 3, Features: 3, Objectives: 2}
 	train := func(noise float32) *ddqn.Network {
 		net, rng := newNet(t, spec, 1), rand.New(rand.NewPCG(2, 2))
-		learner, err := NewLearner(Config{Batch: 8, Group: 3, Pooled: []bool{true, false}}, net, rand.NewPCG(3, 3))
+		learner, err := NewLearner(Config{Batch: 8, Group: 3}, net, rand.NewPCG(3, 3))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -193,7 +191,6 @@ func TestActorBesideLearner(t *testing.T) {
 	spec := ddqn.Spec{Features: 4, Actions: 3, Objectives: 1, Hidden: []int{8}}
 	net := newNet(t, spec, 1)
 	actor := ddqn.NewActor(net)
-	defer actor.Close()
 	rng := rand.New(rand.NewPCG(1, 1))
 	replay := randomReplay(t, ReplayConfig{Streams: 1, Capacity: 100, Group: 1, Features: 4, Objectives: 1}, 3, 100, rng)
 	var learners, actors sync.WaitGroup
@@ -229,7 +226,6 @@ func TestActorBesideLearner(t *testing.T) {
 	}
 	actors.Go(func() {
 		other := ddqn.NewActor(newNet(t, spec, 5))
-		defer other.Close()
 		for range 100 {
 			other.Q(nil, make([]float32, 5*4))
 		}

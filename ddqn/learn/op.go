@@ -11,73 +11,71 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// The operations of this package are fused: each is one node of the Gorgonia graph where the stock operations
-// would take several, and each owns the buffer of its result, which Gorgonia would allocate anew in every run.
-// Gorgonia differentiates the training graph (through SymDiff) and runs it; the forward pass alone calls dense itself.
-
-// fused is what all of them share; it is most of gorgonia.Op.
-type fused struct {
-	name  string
-	rank  int // of the result
-	arity int
-	shape tensor.Shape
+// op is an operation of the training graph. Each is one node of the Gorgonia graph where the stock operations would
+// take several, and owns the buffer of its result, which Gorgonia would allocate anew in every run. Gorgonia
+// differentiates the graph (through back) and runs it.
+type op struct {
+	name   string
+	inputs int
+	shape  tensor.Shape // of the result; nil: a number
+	buf    []float32    // the result, row-major
+	out    gorgonia.Value
+	run    func(in []gorgonia.Value) error // fills buf
+	wrt    []bool                          // inputs that have a gradient; nil: none has
+	back   func(in gorgonia.Nodes, out, grad *gorgonia.Node) (gorgonia.Nodes, error)
 }
 
-func (f fused) Arity() int                  { return f.arity }
-func (f fused) ReturnsPtr() bool            { return true }
-func (f fused) CallsExtern() bool           { return false }
-func (f fused) OverwritesInput() int        { return -1 }
-func (f fused) String() string              { return f.name }
-func (f fused) WriteHash(h hash.Hash)       { _, _ = io.WriteString(h, f.name) }
-func (f fused) DiffWRT(inputs int) []bool   { return make([]bool, inputs) }
-func (f fused) result(buf []float32) result { return newResult(f.shape, buf) }
-
-func (f fused) InferShape(...gorgonia.DimSizer) (tensor.Shape, error) { return f.shape.Clone(), nil }
-
-// SymDiff is for the operations that are gradients themselves: they are not differentiated again.
-func (f fused) SymDiff(gorgonia.Nodes, *gorgonia.Node, *gorgonia.Node) (gorgonia.Nodes, error) {
-	return nil, fmt.Errorf("ddqn/learn: %s has no derivative", f.name)
+// newOp returns an operation with that many inputs, whose result is a matrix or a vector in buf, or in a new buffer
+// where buf is nil.
+func newOp(name string, inputs int, buf []float32, shape ...int) *op {
+	o := &op{name: name, inputs: inputs, shape: shape}
+	if o.buf = buf; buf == nil {
+		o.buf = make([]float32, o.shape.TotalSize())
+	}
+	o.out = wrap(o.buf, shape...)
+	return o
 }
 
-func (f fused) Hashcode() uint32 {
+func (o *op) Arity() int                                            { return o.inputs }
+func (o *op) ReturnsPtr() bool                                      { return true }
+func (o *op) CallsExtern() bool                                     { return false }
+func (o *op) OverwritesInput() int                                  { return -1 }
+func (o *op) String() string                                        { return o.name }
+func (o *op) WriteHash(h hash.Hash)                                 { _, _ = io.WriteString(h, o.name) }
+func (o *op) InferShape(...gorgonia.DimSizer) (tensor.Shape, error) { return o.shape.Clone(), nil }
+func (o *op) Do(in ...gorgonia.Value) (gorgonia.Value, error)       { return o.out, o.run(in) }
+
+func (o *op) DiffWRT(inputs int) []bool {
+	if o.wrt == nil {
+		return make([]bool, inputs)
+	}
+	return o.wrt
+}
+
+func (o *op) SymDiff(in gorgonia.Nodes, out, grad *gorgonia.Node) (gorgonia.Nodes, error) {
+	if o.back == nil {
+		return nil, fmt.Errorf("ddqn/learn: %s has no derivative", o.name)
+	}
+	return o.back(in, out, grad)
+}
+
+func (o *op) Hashcode() uint32 {
 	h := fnv.New32a()
-	f.WriteHash(h)
+	o.WriteHash(h)
 	return h.Sum32()
 }
 
-// Type says: from any tensors to float32 of the result's rank. Gorgonia itself uses the variable b for the result,
-// and does not rename.
-func (f fused) Type() hm.Type {
-	types := make([]hm.Type, 0, f.arity+1)
-	for i := range f.arity {
+// Type is the operation's signature: from any tensors to float32 of the result's rank. Gorgonia itself uses the type
+// variable b for the result and does not rename it.
+func (o *op) Type() hm.Type {
+	types := make([]hm.Type, 0, o.inputs+1)
+	for i := range o.inputs {
 		types = append(types, hm.TypeVariable(rune('m'+i)))
 	}
-	if f.rank == 0 {
+	if len(o.shape) == 0 {
 		return hm.NewFnType(append(types, tensor.Float32)...)
 	}
-	return hm.NewFnType(append(types, gorgonia.TensorType{Dims: f.rank, Of: tensor.Float32})...)
-}
-
-func fusedMatrix(name string, arity, rows, cols int) fused {
-	return fused{name: name, arity: arity, rank: 2, shape: tensor.Shape{rows, cols}}
-}
-
-func fusedVector(name string, arity, n int) fused {
-	return fused{name: name, arity: arity, rank: 1, shape: tensor.Shape{n}}
-}
-
-// result is the buffer that an operation owns, and the tensor over it that it returns.
-type result struct {
-	buf []float32
-	out *tensor.Dense
-}
-
-// newResult wraps buf, or a new buffer where that is nil.
-func newResult(shape tensor.Shape, buf []float32) result {
-	if buf == nil {
-		buf = make([]float32, shape.TotalSize())
-	}
-	return result{buf: buf, out: wrap(buf, shape...)}
+	return hm.NewFnType(append(types, gorgonia.TensorType{Dims: len(o.shape), Of: tensor.Float32})...)
 }
 
 // wrap makes a tensor over a slice without copying it.

@@ -9,12 +9,13 @@ import (
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 
+	"github.com/evenkeel/evenkeel/ddqn"
 	"github.com/evenkeel/evenkeel/internal/matrix"
 )
 
 // weigh is the tests' scalar cost: the sum of an operation's results, each times a coefficient, in float64.
 type weigh struct {
-	fused
+	*op
 	coefficients []float32
 	value        float64
 }
@@ -40,9 +41,9 @@ type operand struct {
 	fixed bool // not differentiated
 }
 
-// checkGradient compares the gradient of the weighted sum of op's results by every operand with central differences.
+// checkGradient compares the gradient of the weighted sum of an operation's results by every operand with central differences.
 // A scalar operation is its own cost.
-func checkGradient(t *testing.T, op gorgonia.Op, operands []operand, others ...func(*gorgonia.ExprGraph) *gorgonia.Node) {
+func checkGradient(t *testing.T, tested gorgonia.Op, operands []operand, others ...func(*gorgonia.ExprGraph) *gorgonia.Node) {
 	t.Helper()
 	g := gorgonia.NewGraph()
 	var in, wrt gorgonia.Nodes
@@ -56,7 +57,7 @@ func checkGradient(t *testing.T, op gorgonia.Op, operands []operand, others ...f
 	for _, other := range others {
 		in = append(in, other(g))
 	}
-	cost, err := gorgonia.ApplyOp(op, in...)
+	cost, err := gorgonia.ApplyOp(tested, in...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +67,7 @@ func checkGradient(t *testing.T, op gorgonia.Op, operands []operand, others ...f
 		gorgonia.Read(cost, &scalar)
 	} else {
 		rng := rand.New(rand.NewPCG(9, 9))
-		w := &weigh{fused: fused{name: "weigh", arity: 1}, coefficients: randomFloats(rng, cost.Shape().TotalSize())}
+		w := &weigh{op: &op{name: "weigh", inputs: 1}, coefficients: randomFloats(rng, cost.Shape().TotalSize())}
 		value = func() float64 { return w.value }
 		if cost, err = gorgonia.ApplyOp(w, cost); err != nil {
 			t.Fatal(err)
@@ -114,6 +115,7 @@ func checkGradient(t *testing.T, op gorgonia.Op, operands []operand, others ...f
 
 func TestDenseGradient(t *testing.T) {
 	const rows, in, out = 5, 6, 19
+	layer := ddqn.Layer{In: in, Out: out}
 	for _, relu := range []bool{false, true} {
 		rng := rand.New(rand.NewPCG(1, 1))
 		w, b := randomFloats(rng, in*out), randomFloats(rng, out)
@@ -130,11 +132,11 @@ func TestDenseGradient(t *testing.T) {
 				x = append(x, row...)
 			}
 		}
-		checkGradient(t, newDense(rows, in, out, relu, true), []operand{
+		checkGradient(t, newDense(rows, layer, relu, true), []operand{
 			{x, []int{rows, in}, false}, {w, []int{in, out}, false}, {b, []int{out}, false},
 		})
 		// The first layer's input has no gradient, the weights have the same.
-		checkGradient(t, newDense(rows, in, out, relu, false), []operand{
+		checkGradient(t, newDense(rows, layer, relu, false), []operand{
 			{x, []int{rows, in}, true}, {w, []int{in, out}, false}, {b, []int{out}, false},
 		})
 	}
@@ -160,29 +162,25 @@ func TestChosenGradient(t *testing.T) {
 }
 
 func TestHuberGradient(t *testing.T) {
-	s := lossShape{groups: 3, rows: 4, objectives: 2, pooled: []bool{true, false}, delta: 1}
 	rng := rand.New(rand.NewPCG(4, 1))
 	const rows = 12
-	// Errors well inside and well outside of delta, for rows and for means of groups.
+	// Errors well inside and well outside of the threshold.
 	y := randomFloats(rng, rows*2)
 	q := make([]float32, rows*2)
 	for i := range q {
-		d := []float32{0.3, -0.5, 2, -2.5}[rng.IntN(4)]
-		if i%2 == 0 { // the pooled objective: one error for all rows of a group
-			d = []float32{0.4, -1.8, 2.2}[i/2/4]
-		}
-		q[i] = y[i] + d
+		q[i] = y[i] + []float32{0.3, -0.5, 2, -2.5}[rng.IntN(4)]
 	}
-	live := []float32{1, 1, 0, 1, 1, 1, 1, 1, 0, 0, 0, 0} // the last group has no live row
-	checkGradient(t, newHuber(s), []operand{
+	live := []float32{1, 1, 0, 1, 1, 1, 1, 1, 0, 0, 0, 0}
+	loss, _ := newHuber(rows, 2)
+	checkGradient(t, loss, []operand{
 		{q, []int{rows, 2}, false}, {y, []int{rows, 2}, true}, {live, []int{rows}, true},
 	})
 }
 
 func TestChosenRefusesUnknownAction(t *testing.T) {
-	op := newChosen(1, 2, 1)
+	pick := newChosen(1, 2, 1)
 	for _, a := range []int{-1, 2} {
-		_, err := op.Do(wrap([]float32{1, 2}, 1, 2), tensor.New(tensor.WithShape(1), tensor.WithBacking([]int{a})))
+		_, err := pick.Do(wrap([]float32{1, 2}, 1, 2), tensor.New(tensor.WithShape(1), tensor.WithBacking([]int{a})))
 		if err == nil || !strings.Contains(err.Error(), "between 0 and 1") {
 			t.Errorf("action %d: %v", a, err)
 		}

@@ -11,14 +11,22 @@ import (
 // element.
 type optimizer struct {
 	adam           adam.Config
-	clip           float32
+	clip           float32   // largest norm of the gradient
 	m, v           []float32 // first and second moments
 	power1, power2 float64   // beta1 and beta2 to the number of updates
 }
 
-func newOptimizer(c Config, n int) *optimizer {
+// The decay rates of the moments are those of the paper. With its epsilon, 1e-8, weights with rare gradients would jump.
+const (
+	beta1    = 0.9
+	beta2    = 0.999
+	epsilon  = 1e-5
+	clipNorm = 10 // cuts only outliers when rewards are of order 1
+)
+
+func newOptimizer(n int) *optimizer {
 	return &optimizer{
-		adam: adam.Config{Beta1: float32(c.Beta1), Beta2: float32(c.Beta2), Epsilon: float32(c.Epsilon)}, clip: float32(c.ClipNorm),
+		adam: adam.Config{Beta1: beta1, Beta2: beta2, Epsilon: epsilon}, clip: clipNorm,
 		m: make([]float32, n), v: make([]float32, n), power1: 1, power2: 1,
 	}
 }

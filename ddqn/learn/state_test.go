@@ -57,7 +57,7 @@ func (r *run) advance(t testing.TB, from, to int) {
 				r.kinds[s] = Mid
 			}
 		}
-		if _, err := r.learner.Update(r.replay); err != nil && !errors.Is(err, ErrEmpty) {
+		if _, err := r.learner.Update(r.replay); err != nil && !errors.Is(err, errEmpty) {
 			t.Fatal(err)
 		}
 	}

@@ -32,61 +32,47 @@ func newTrainer(net *ddqn.Network, b *batch, y []float32, cfg Config) (*trainer,
 
 	g := gorgonia.NewGraph()
 	var weights gorgonia.Nodes
+	var err error
+	apply := func(o *op, in ...*gorgonia.Node) (n *gorgonia.Node) {
+		if err == nil {
+			if n, err = gorgonia.ApplyOp(o, in...); err != nil {
+				err = fmt.Errorf("ddqn/learn: build %s: %w", o.name, err)
+			}
+		}
+		return n
+	}
+	parameters := func(name string, l ddqn.Layer) (w, b *gorgonia.Node) {
+		w, b = input(g, name+".weight", l.W, l.In, l.Out), input(g, name+".bias", l.B, l.Out)
+		weights = append(weights, w, b)
+		return w, b
+	}
 	h := input(g, "x", b.x, rows, spec.Features)
 	for i, l := range layers[:head] {
-		op := newDense(rows, l.In, l.Out, true, i > 0)
-		op.gradW, op.gradB = grads[i].W, grads[i].B
-		var wb gorgonia.Nodes
-		var err error
-		if h, wb, err = applyDense(g, fmt.Sprintf("hidden.%d", i), h, l, op); err != nil {
-			return nil, err
-		}
-		weights = append(weights, wb...)
+		w, bias := parameters(fmt.Sprintf("hidden.%d", i), l)
+		h = apply(newDense(rows, grads[i], true, i > 0), h, w, bias)
 	}
-	q, wb, err := applyHead(g, h, layers[head], grads[head], spec, rows, len(spec.Hidden) > 0)
-	if err != nil {
-		return nil, err
-	}
-	weights = append(weights, wb...)
+	// The dueling head: its weights are folded into a linear layer, which is applied.
+	w, bias := parameters("head", layers[head])
+	w = apply(newDuel(layers[head].In, spec.Actions, spec.Objectives, grads[head].W), w)
+	bias = apply(newDuel(0, spec.Actions, spec.Objectives, grads[head].B), bias)
+	q := apply(newDense(rows, ddqn.Layer{In: layers[head].In, Out: spec.Actions * spec.Objectives}, false, head > 0), h, w, bias)
 
 	actions := gorgonia.NewVector(g, tensor.Int, gorgonia.WithShape(rows), gorgonia.WithName("actions"),
 		gorgonia.WithValue(tensor.New(tensor.WithShape(rows), tensor.WithBacking(b.actions))))
 	pick := newChosen(rows, spec.Actions, spec.Objectives)
-	taken, err := gorgonia.ApplyOp(pick, q, actions)
+	taken := apply(pick, q, actions)
+	loss, value := newHuber(rows, spec.Objectives)
+	cost := apply(loss, taken, input(g, "y", y, rows, spec.Objectives), input(g, "live", b.live, rows))
 	if err != nil {
-		return nil, fmt.Errorf("ddqn/learn: build chosen Q: %w", err)
-	}
-	hub := newHuber(lossShape{cfg.Batch, cfg.Group, spec.Objectives, cfg.Pooled, float32(cfg.HuberDelta)})
-	cost, err := gorgonia.ApplyOp(hub, taken, input(g, "y", y, rows, spec.Objectives), input(g, "live", b.live, rows))
-	if err != nil {
-		return nil, fmt.Errorf("ddqn/learn: build loss: %w", err)
+		return nil, err
 	}
 	// The gradients land in t.gradient, which the operations were given as their output buffers.
 	if _, err = gorgonia.Grad(cost, weights...); err != nil {
 		return nil, fmt.Errorf("ddqn/learn: differentiate: %w", err)
 	}
-	t.chosen, t.loss = pick.buf, hub.value
+	t.chosen, t.loss = pick.buf, value
 	t.machine = gorgonia.NewTapeMachine(g)
 	return t, nil
-}
-
-// applyHead adds the dueling head: its weights folded into a linear layer, and that applied.
-func applyHead(g *gorgonia.ExprGraph, h *gorgonia.Node, l, grad ddqn.Layer, spec ddqn.Spec, rows int, inner bool) (*gorgonia.Node, gorgonia.Nodes, error) {
-	w := input(g, "head.weight", l.W, l.In, l.Out)
-	b := input(g, "head.bias", l.B, l.Out)
-	foldedW, err := gorgonia.ApplyOp(newDuel(l.In, spec.Actions, spec.Objectives, grad.W), w)
-	if err != nil {
-		return nil, nil, fmt.Errorf("ddqn/learn: build dueling weights: %w", err)
-	}
-	foldedB, err := gorgonia.ApplyOp(newDuel(0, spec.Actions, spec.Objectives, grad.B), b)
-	if err != nil {
-		return nil, nil, fmt.Errorf("ddqn/learn: build dueling bias: %w", err)
-	}
-	q, err := gorgonia.ApplyOp(newDense(rows, l.In, spec.Actions*spec.Objectives, false, inner), h, foldedW, foldedB)
-	if err != nil {
-		return nil, nil, fmt.Errorf("ddqn/learn: build head: %w", err)
-	}
-	return q, gorgonia.Nodes{w, b}, nil
 }
 
 // run computes the loss and leaves its gradient in t.gradient.
@@ -102,15 +88,4 @@ func (t *trainer) run() (float64, error) {
 func input(g *gorgonia.ExprGraph, name string, data []float32, shape ...int) *gorgonia.Node {
 	return gorgonia.NewTensor(g, tensor.Float32, len(shape), gorgonia.WithShape(shape...),
 		gorgonia.WithName(name), gorgonia.WithValue(wrap(data, shape...)))
-}
-
-// applyDense adds a dense layer over the weights of l, and returns its output and its two weight nodes.
-func applyDense(g *gorgonia.ExprGraph, name string, x *gorgonia.Node, l ddqn.Layer, op *dense) (*gorgonia.Node, gorgonia.Nodes, error) {
-	w := input(g, name+".weight", l.W, l.In, l.Out)
-	b := input(g, name+".bias", l.B, l.Out)
-	y, err := gorgonia.ApplyOp(op, x, w, b)
-	if err != nil {
-		return nil, nil, fmt.Errorf("ddqn/learn: build layer %s: %w", name, err)
-	}
-	return y, gorgonia.Nodes{w, b}, nil
 }

@@ -121,13 +121,15 @@ func (t *twin) backward(grads []twinLayer, acts [][]float64, a int, dq []float64
 	}
 }
 
+// twinClip is low enough that gradients are clipped.
+const twinClip = 0.5
+
 func (t *twin) update(b *batch) Stats {
 	c, objectives, f := t.cfg, t.spec.Objectives, t.spec.Features
 	rows := c.Batch * c.Group
 	y, q := make([][]float64, rows), make([][]float64, rows)
 	acts := make([][][]float64, rows)
-	liveRows, liveGroups, meanQ := 0.0, 0.0, 0.0
-	liveIn := make([]float64, c.Batch)
+	liveRows, meanQ := 0.0, 0.0
 	for i := range rows {
 		g := i / c.Group
 		w := b.weights[g*objectives:][:objectives]
@@ -152,15 +154,9 @@ func (t *twin) update(b *batch) Stats {
 		q[i] = all[b.actions[i]]
 		if b.live[i] > 0 {
 			liveRows++
-			liveIn[g]++
 			for _, v := range q[i] {
 				meanQ += v
 			}
-		}
-	}
-	for _, n := range liveIn {
-		if n > 0 {
-			liveGroups++
 		}
 	}
 	grads := zeros(t.online)
@@ -177,22 +173,10 @@ func (t *twin) update(b *batch) Stats {
 					members = append(members, i)
 				}
 			}
-			if c.Pooled[r] && len(members) > 0 {
-				d := 0.0
-				for _, i := range members {
-					d += (q[i][r] - y[i][r]) / float64(len(members))
-				}
-				l, dl := huberTwin(d, c.HuberDelta)
-				loss += l / liveGroups
-				for _, i := range members {
-					dq[i][r] = dl / liveGroups / float64(len(members))
-				}
-			} else if !c.Pooled[r] {
-				for _, i := range members {
-					l, dl := huberTwin(q[i][r]-y[i][r], c.HuberDelta)
-					loss += l / liveRows
-					dq[i][r] = dl / liveRows
-				}
+			for _, i := range members {
+				l, dl := huberTwin(q[i][r]-y[i][r], huberDelta)
+				loss += l / liveRows
+				dq[i][r] = dl / liveRows
 			}
 		}
 	}
@@ -202,14 +186,14 @@ func (t *twin) update(b *batch) Stats {
 	square := 0.0
 	eachTwin(func(g ...*float64) { square += *g[0] * *g[0] }, grads)
 	norm, rate := math.Sqrt(square), c.rate(t.updates)
-	scale := math.Min(1, c.ClipNorm/norm)
+	scale := math.Min(1, twinClip/norm)
 	t.updates++
 	n := float64(t.updates)
 	eachTwin(func(p ...*float64) {
 		w, target, m, v, g := p[0], p[1], p[2], p[3], *p[4]*scale
-		*m = c.Beta1**m + (1-c.Beta1)*g
-		*v = c.Beta2**v + (1-c.Beta2)*g*g
-		*w -= rate * (*m / (1 - math.Pow(c.Beta1, n))) / (math.Sqrt(*v/(1-math.Pow(c.Beta2, n))) + c.Epsilon)
+		*m = beta1**m + (1-beta1)*g
+		*v = beta2**v + (1-beta2)*g*g
+		*w -= rate * (*m / (1 - math.Pow(beta1, n))) / (math.Sqrt(*v/(1-math.Pow(beta2, n))) + epsilon)
 		*target += c.Tau * (*w - *target)
 	}, t.online, t.target, t.m, t.v, grads)
 	return Stats{Loss: loss, GradNorm: norm, MeanQ: meanQ / liveRows / float64(objectives), LearningRate: rate}
@@ -264,7 +248,6 @@ func TestUpdateEqualsPlainGo(t *testing.T) {
 	spec := ddqn.Spec{Features: 7, Actions: 5, Objectives: 2, Hidden: []int{17, 9}}
 	cfg := Config{
 		Batch: 6, Group: 4, LearningRate: 1e-3, DecayUpdates: 300, FinalRate: 0.1, Tau: 0.02,
-		ClipNorm: 0.5, HuberDelta: 0.7, Pooled: []bool{true, false},
 	}
 	rng := rand.New(rand.NewPCG(5, 5))
 	net, err := ddqn.NewNetwork(spec, rng)
@@ -275,6 +258,7 @@ func TestUpdateEqualsPlainGo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	learner.adam.clip = twinClip
 	plain := &twin{
 		spec: spec, cfg: learner.cfg, online: twinLayers(net), target: twinLayers(net),
 		m: zeros(twinLayers(net)), v: zeros(twinLayers(net)),
@@ -320,7 +304,6 @@ func TestActorEqualsPlainGo(t *testing.T) {
 			net.Weights()[i] += 0.1 * float32(rng.NormFloat64())
 		}
 		actor := ddqn.NewActor(net)
-		defer actor.Close()
 		rows := randomFloats(rand.New(rand.NewPCG(1, 1)), 3*spec.Features)
 		q := actor.Q(nil, rows)
 		plain := &twin{spec: spec}

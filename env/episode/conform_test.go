@@ -29,8 +29,8 @@ type moment struct {
 func conform(t *testing.T, create func() *Episode) {
 	t.Helper()
 	e := create()
-	if _, err := e.Step(make([]int, e.Size())); !errors.Is(err, ErrOver) {
-		t.Fatalf("step before Reset: %v, want ErrOver", err)
+	if _, err := e.Step(make([]int, e.Size())); !errors.Is(err, errOver) {
+		t.Fatalf("step before Reset: %v, want errOver", err)
 	}
 	first := play(t, e)
 	if k := differ(first, play(t, e)); k >= 0 {
@@ -102,8 +102,8 @@ func play(t *testing.T, e *Episode) []moment {
 		}
 	}
 	for range 2 {
-		if _, err := e.Step(actions); !errors.Is(err, ErrOver) {
-			t.Fatalf("step after the last: %v, want ErrOver", err)
+		if _, err := e.Step(actions); !errors.Is(err, errOver) {
+			t.Fatalf("step after the last: %v, want errOver", err)
 		}
 	}
 	return moments
@@ -151,7 +151,7 @@ func refuse(t *testing.T, e *Episode) {
 	low, high := make([]int, n), make([]int, n)
 	low[n-1], high[n-1] = -1, len(env.Actions)
 	for _, bad := range [][]int{nil, make([]int, n-1), make([]int, n+1), low, high} {
-		if _, err := e.Step(bad); err == nil || errors.Is(err, ErrOver) {
+		if _, err := e.Step(bad); err == nil || errors.Is(err, errOver) {
 			t.Fatalf("actions %v: %v", bad, err)
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"sync"
 
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/sim"
@@ -67,8 +69,8 @@ type Episode struct {
 	over        bool
 }
 
-// ErrOver is returned by Step when the episode has ended or not begun.
-var ErrOver = errors.New("episode: none is under way; call Reset")
+// errOver is returned by Step when the episode has ended or not begun.
+var errOver = errors.New("episode: none is under way; call Reset")
 
 // New prepares an episode; Reset begins it.
 func New(config Config) (*Episode, error) {
@@ -138,7 +140,7 @@ func (e *Episode) Reset() (Step, error) {
 // Step applies one action per node, an index into env.Actions, and runs a round.
 func (e *Episode) Step(actions []int) (Step, error) {
 	if e.over {
-		return Step{}, ErrOver
+		return Step{}, errOver
 	}
 	if len(actions) != e.Size() {
 		return Step{}, fmt.Errorf("episode: %d actions for %d nodes", len(actions), e.Size())
@@ -232,4 +234,25 @@ func count(present []bool) int {
 		}
 	}
 	return n
+}
+
+// StepAll takes one step in every episode, on all processors; actions and steps are
+// in the order of episodes. The result does not depend on how many processors there are.
+func StepAll(episodes []*Episode, actions [][]int) ([]Step, error) {
+	steps, errs := make([]Step, len(episodes)), make([]error, len(episodes))
+	next := make(chan int)
+	var workers sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), len(episodes)) {
+		workers.Go(func() {
+			for k := range next {
+				steps[k], errs[k] = episodes[k].Step(actions[k])
+			}
+		})
+	}
+	for k := range episodes {
+		next <- k
+	}
+	close(next)
+	workers.Wait()
+	return steps, errors.Join(errs...)
 }

@@ -50,7 +50,7 @@ func TestStepAllEqualsOneByOne(t *testing.T) {
 		}
 	}
 	actions[3] = nil
-	if _, err := StepAll(together, actions); err == nil || errors.Is(err, ErrOver) {
+	if _, err := StepAll(together, actions); err == nil || errors.Is(err, errOver) {
 		t.Errorf("wrong number of actions: %v", err)
 	}
 }

@@ -168,7 +168,7 @@ func update() (op, twin func() error, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	learner, err := learn.NewLearner(learn.Config{Pooled: []bool{true, false, false}}, net, rand.NewPCG(3, 4))
+	learner, err := learn.NewLearner(learn.Config{}, net, rand.NewPCG(3, 4))
 	if err != nil {
 		return nil, nil, err
 	}

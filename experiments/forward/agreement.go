@@ -1,17 +1,22 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/cpu"
+
+	"github.com/evenkeel/evenkeel/forward/wire"
 )
 
-// summary is what the commands print, as far as it is compared.
+// summary is the part of the commands' JSON that is compared.
 type summary struct {
 	Hashes    any     `json:"weights_hash"` // one, or one per processor
 	Sent      float64 `json:"bytes_sent_per_step"`
@@ -23,7 +28,7 @@ type summary struct {
 	} `json:"transport"`
 }
 
-// differing counts the hashes that are not the one wanted.
+// differing counts the hashes that differ from want.
 func (s *summary) differing(want string) int {
 	all, n := []any{s.Hashes}, 0
 	if list, ok := s.Hashes.([]any); ok {
@@ -37,9 +42,9 @@ func (s *summary) differing(want string) int {
 	return n
 }
 
-// agreement runs the program itself, built for old and for new processors, in both modes, and replays its logs: how many
-// get other weights, and the bytes on the wire and in the log.
-func (w *world) agreement(b *strings.Builder) error {
+// agreement runs the program itself, built for old and for new processors, in one process and in several, and replays its
+// logs: how many get other weights, and the bytes on the wire and in the log.
+func (w *world) agreement() error {
 	dir, err := os.MkdirTemp("", "evenkeel-agreement-")
 	if err != nil {
 		return err
@@ -56,39 +61,42 @@ func (w *world) agreement(b *strings.Builder) error {
 			return err
 		}
 	}
-	newest := levels[len(levels)-1]
-	forward := func(level string, args ...string) (*summary, error) {
-		cmd := exec.CommandContext(w.ctx, filepath.Join(dir, level), append([]string{"forward"}, args...)...)
-		cmd.Stderr = os.Stderr
-		text, err := cmd.Output()
-		if err != nil {
-			return nil, fmt.Errorf("evenkeel %s: %w", strings.Join(args, " "), err)
-		}
-		var s summary
-		return &s, json.Unmarshal(text, &s)
+	newest := filepath.Join(dir, levels[len(levels)-1])
+	server, err := wire.Serve(wire.ServerOptions{})
+	if err != nil {
+		return err
 	}
-	fmt.Fprintf(b, "\n## Agreement and bytes\n\nDigits, MLP 64-64-10, %d steps (a fifth at N = 32), 8 examples an input, everything else by default. `evenkeel forward train` (goroutines) built for the oldest amd64 processors (GOAMD64=v1) and for new ones (%s), `launch` (processes over NATS on this machine, %s), and `replay` of each log by the other build: results with other weights than the first, of all processors' results.\n\n| processors | with other weights | payload sent, received | with all that NATS adds | log |\n|---|---|---|---|---|\n", w.steps, newest, newest)
+	defer server.Close()
+	fmt.Print("| processors | with other weights | payload sent, received | with all that NATS adds | log |\n|---|---|---|---|---|\n")
 	for _, n := range []int{2, 8, 32} {
-		log, steps := filepath.Join(dir, fmt.Sprint(n)), w.steps
+		name, steps := fmt.Sprint("run", n), w.steps
 		if n == 32 {
 			steps /= 5
 		}
+		log := filepath.Join(dir, name)
 		flags := []string{"-n", fmt.Sprint(n), "--steps", fmt.Sprint(steps), "--examples", "8", "--json"}
+		at := []string{"--url", server.URL()}
 		var all []*summary
 		for _, run := range [][]string{
-			append([]string{"v1", "train", "--log", log + ".train"}, flags...),
+			append([]string{filepath.Join(dir, "v1"), "train", "--log", log + ".train"}, flags...),
 			append([]string{newest, "train"}, flags...),
-			append([]string{newest, "launch", "--log", log + ".launch", "--store", log + ".store", "--patience", "1m"}, flags...),
+			append(append([]string{newest, "launch", "--run", name}, at...), flags...),
 			{newest, "replay", log + ".train", "--json"},
-			{"v1", "replay", log + ".launch", "--json"},
+			{filepath.Join(dir, "v1"), "replay", log + ".launch", "--json"},
 		} {
-			s, err := forward(run[0], run[1:]...)
+			s, err := w.forward(server, run[0], n, name, run[1:])
 			if err != nil {
 				return err
 			}
-			all = append(all, s)
+			if all = append(all, s); run[1] == "launch" {
+				export := exec.CommandContext(w.ctx, newest, append([]string{"forward", "export", name, "--log", log + ".launch"}, at...)...)
+				export.Env = append(os.Environ(), "EVENKEEL_NATS_TOKEN="+server.Token())
+				if err := export.Run(); err != nil {
+					return err
+				}
+			}
 		}
-		want, of, differ := "", 3*n+2, 0
+		want, differ := "", 0
 		if list, ok := all[0].Hashes.([]any); ok && len(list) == n {
 			want, _ = list[0].(string)
 		}
@@ -96,9 +104,43 @@ func (w *world) agreement(b *strings.Builder) error {
 			differ += s.differing(want)
 		}
 		launched := all[2]
-		fmt.Fprintf(b, "| %d | %d of %d | %.0f, %.0f bytes | %.0f, %.0f bytes | %d bytes |\n",
-			n, differ, of, launched.Sent, launched.Received, launched.Transport.Sent, launched.Transport.Received, all[0].LogBytes)
+		fmt.Printf("| %d | %d of %d | %.0f, %.0f bytes | %.0f, %.0f bytes | %d bytes |\n",
+			n, differ, 3*n+2, launched.Sent, launched.Received, launched.Transport.Sent, launched.Transport.Received, all[0].LogBytes)
 	}
-	b.WriteString("\nBytes are those of a processor in a step. Payload is frames of 16 bytes, target 16 and 16(N-1); each processor sends in a message of its own and gets the others' and its own back. What is on top: NATS gives each frame a subject, a reply address and a sequence, and acknowledges what is published. Target of the log at N = 8: 170 KB.\n")
 	return nil
+}
+
+// forward runs a command and returns its summary. Beside launch it runs the ranks.
+func (w *world) forward(server *wire.Server, program string, ranks int, name string, args []string) (*summary, error) {
+	cmd := exec.CommandContext(w.ctx, program, append([]string{"forward"}, args...)...)
+	cmd.Env = append(os.Environ(), "EVENKEEL_NATS_TOKEN="+server.Token())
+	errs, err := cmd.StderrPipe()
+	if err != nil {
+		return nil, err
+	}
+	var out strings.Builder
+	cmd.Stdout = &out
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	var joins []*exec.Cmd
+	for lines := bufio.NewScanner(errs); lines.Scan(); {
+		if rank := len(joins); args[0] == "launch" && rank < ranks && strings.Contains(lines.Text(), "forward join") {
+			join := exec.CommandContext(w.ctx, program, "forward", "join", "--url", server.URL(), "--run", name, "--rank", strconv.Itoa(rank), "--patience", "1m")
+			join.Env, join.Stderr = append(os.Environ(), "EVENKEEL_NATS_TOKEN="+wire.RankToken(server.Token(), rank)), os.Stderr
+			if err := join.Start(); err != nil {
+				return nil, err
+			}
+			joins = append(joins, join)
+		}
+	}
+	err = cmd.Wait()
+	for _, join := range joins {
+		err = errors.Join(err, join.Wait())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("evenkeel forward %s: %w", strings.Join(args, " "), err)
+	}
+	var s summary
+	return &s, json.Unmarshal([]byte(out.String()), &s)
 }

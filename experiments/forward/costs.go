@@ -1,104 +1,18 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"os/exec"
 	"runtime"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/evenkeel/evenkeel/forward"
 	"github.com/evenkeel/evenkeel/train"
 	"github.com/evenkeel/evenkeel/train/data"
 )
-
-// workerSteps is how many steps a worker of twoProcesses takes.
-const workerSteps = 30
-
-// worker runs both processors of a pair one after the other in each step, or one of them, against a partner that answers
-// at once, and prints the seconds.
-func worker(both bool) error {
-	net, set, err := large()
-	if err != nil {
-		return err
-	}
-	c := config(2, 1, workerSteps, 1)
-	c.Examples = []int{16}
-	var all []*forward.Processor
-	for rank := range 2 {
-		if rank == 0 || both {
-			r, _, err := replica(c, net, set.Len())
-			if err != nil {
-				return err
-			}
-			all = append(all, &forward.Processor{Replica: r, Rank: rank, Model: forward.NewModel(net), Data: set, Bus: newEcho(rank)})
-		}
-	}
-	begun := time.Now()
-	for _, p := range all {
-		if err := p.Run(context.Background()); err != nil {
-			return err
-		}
-	}
-	fmt.Println(time.Since(begun).Seconds())
-	return nil
-}
-
-// twoProcesses is how much faster two workers side by side are than one that does the work of both, sorted.
-func twoProcesses() ([]float64, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	start := func(mode string) (*exec.Cmd, *bytes.Buffer, error) {
-		cmd, out := exec.Command(self, "-worker", mode), &bytes.Buffer{}
-		cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), "GOMAXPROCS=1"), out, os.Stderr
-		return cmd, out, cmd.Start()
-	}
-	slowest := func(modes ...string) (float64, error) {
-		var cmds []*exec.Cmd
-		var outs []*bytes.Buffer
-		for _, m := range modes {
-			cmd, out, err := start(m)
-			if err != nil {
-				return 0, err
-			}
-			cmds, outs = append(cmds, cmd), append(outs, out)
-		}
-		most := 0.0
-		for i, cmd := range cmds {
-			if err := cmd.Wait(); err != nil {
-				return 0, err
-			}
-			var s float64
-			if _, err := fmt.Fscan(outs[i], &s); err != nil {
-				return 0, err
-			}
-			most = max(most, s)
-		}
-		return most, nil
-	}
-	var ratios []float64
-	for range 5 {
-		one, err := slowest("both")
-		if err != nil {
-			return nil, err
-		}
-		two, err := slowest("one", "one")
-		if err != nil {
-			return nil, err
-		}
-		ratios = append(ratios, one/two)
-	}
-	slices.Sort(ratios)
-	return ratios, nil
-}
 
 // large is a network of 4.2 million weights and made-up data.
 func large() (*train.Network, data.Set, error) {
@@ -131,7 +45,7 @@ func (k *kept) Sample(i int, inputs []float32, targets []int32) {
 
 // costs measures a step of a network of 4.2 million weights against its own forward pass and against one of float32
 // weights, in turns, and the memory of both.
-func costs(_ *world, b *strings.Builder) error {
+func costs(_ *world) error {
 	net, set, err := large()
 	if err != nil {
 		return err
@@ -141,47 +55,39 @@ func costs(_ *world, b *strings.Builder) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(b, "\n## What a step costs\n\nMLP 1024-1600-1600-10, 4.2 million weights, %d examples an input, one direction; %d steps, on all cores. A whole step (move, forward pass, take back and update, exchange) over a forward pass of two inputs, both in the same step: median (quartiles). Target 1.25.\n\n| directions of | over its own pass, from fixed point | over a pass of float32 weights |\n|---|---|---|\n", examples, steps-cold)
-	for _, kind := range []forward.Kind{forward.Rademacher, forward.Gaussian} {
-		c := config(2, 1, steps, 1)
-		c.Examples, c.Kind = []int{examples}, kind
-		timed := &timedModel{Model: forward.NewModel(net)}
-		weights, _, err := replica(c, net, set.Len())
-		if err != nil {
-			return err
-		}
-		floats, err := weights.Weights.Values(net)
-		if err != nil {
-			return err
-		}
-		pass, err := net.NewPass(2*examples, false, nil)
-		if err != nil {
-			return err
-		}
-		var own, float []float64
-		step := 0
-		begun := time.Now()
-		p := &forward.Processor{Replica: weights, Model: timed, Data: set, Bus: newEcho(0), Patience: time.Hour, Each: func(int, forward.Commit) error {
-			whole := time.Since(begun).Seconds()
-			begun = time.Now()
-			_, err := pass.Loss(floats, timed.batch)
-			if step++; step > cold { // the first ones find cold memory
-				own, float = append(own, whole/timed.seconds), append(float, whole/time.Since(begun).Seconds())
-			}
-			begun = time.Now()
-			return err
-		}}
-		if err := p.Run(context.Background()); err != nil {
-			return err
-		}
-		fmt.Fprintf(b, "| %s | %s | %s |\n", map[forward.Kind]string{forward.Rademacher: "signs", forward.Gaussian: "normal numbers"}[kind], quartiles(own), quartiles(float))
-	}
-	speedup, err := twoProcesses()
+	c := config(2, 1, steps, 1)
+	c.Examples = []int{examples}
+	p, err := processor(c, net, set, 0, newEcho(0))
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(b, "\nTwo processes, a processor each, against one process with both, each process on one core: median %.2f times as fast (%.2f to %.2f in five turns); target 1.8 on idle cores.\n", speedup[2], speedup[0], speedup[4])
-	fmt.Fprintf(b, "\nMemory, all that was allocated from nothing to the end of the first pass or step (so the peak is no higher): inference (float32 weights and activations) %.2f MB, a forward-only processor %.2f MB: %.3f of it; target 1.02 and a tile (64 kB).\n", inference/1e6, ours/1e6, ours/inference)
+	timed := &timedModel{Model: p.Model}
+	p.Model = timed
+	floats, err := p.Weights.Values(net)
+	if err != nil {
+		return err
+	}
+	pass, err := net.NewPass(2*examples, false, nil)
+	if err != nil {
+		return err
+	}
+	var own, float []float64
+	begun := time.Now()
+	p.OnStep = func(step int, _ forward.Commit) error {
+		whole := time.Since(begun).Seconds()
+		begun = time.Now()
+		_, err := pass.Loss(floats, timed.batch)
+		if step >= cold { // the first steps find cold memory
+			own, float = append(own, whole/timed.seconds), append(float, whole/time.Since(begun).Seconds())
+		}
+		begun = time.Now()
+		return err
+	}
+	if err := p.Run(context.Background()); err != nil {
+		return err
+	}
+	fmt.Printf("| a step over | median (quartiles) |\n|---|---|\n| its own forward pass, from fixed point | %s |\n| a forward pass of float32 weights | %s |\n", quartiles(own), quartiles(float))
+	fmt.Printf("\nMemory allocated to the end of the first pass or step: inference (float32 weights and activations) %.2f MB, a forward-only processor %.2f MB: %.3f of it.\n", inference/1e6, ours/1e6, ours/inference)
 	return nil
 }
 
@@ -256,11 +162,10 @@ func memories(net *train.Network, set data.Set, examples int) (inference, ours f
 	ours, err = allocated(func() error {
 		c := config(2, 1, 1, 1)
 		c.Examples = []int{examples}
-		r, _, err := replica(c, net, set.Len())
+		p, err := processor(c, net, set, 0, newEcho(0))
 		if err != nil {
 			return err
 		}
-		p := &forward.Processor{Replica: r, Model: forward.NewModel(net), Data: set, Bus: newEcho(0)}
 		return p.Run(context.Background())
 	})
 	return inference, ours, err

@@ -6,8 +6,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/evenkeel/evenkeel/forward"
 	"github.com/evenkeel/evenkeel/internal/chart"
@@ -98,15 +96,12 @@ func (w *world) watched(values *train.Values, each int, see func(float64), step 
 		if err := step(j, float64(used)/budget); err != nil {
 			return err
 		}
-		for used += each; used+each > next || used >= next; next += seenEvery {
-			if next > budget {
-				break
-			}
-			l, err := w.learnt(nil, values)
+		for used += each; next <= budget && (used+each > next || used >= next); next += seenEvery {
+			right, err := w.right(values)
 			if err != nil {
 				return err
 			}
-			see(l.accuracy)
+			see(right)
 		}
 	}
 	return nil
@@ -187,35 +182,23 @@ func ours(processors, directions int) func(w *world, rate float64, seed uint64, 
 		if rate > 0 {
 			c.LearningRate = rate
 		}
-		memory := forward.NewMemory()
-		var wg sync.WaitGroup
-		errs := make([]error, c.Processors)
-		for rank := range c.Processors {
-			r, _, err := replica(c, w.net, w.training.Len())
-			if err != nil {
-				return err
+		next := seenEvery
+		_, err := w.train(c, processors, func(p *forward.Processor) {
+			if p.Rank > 0 {
+				return
 			}
-			p := &forward.Processor{Replica: r, Rank: rank, Model: forward.NewModel(w.net), Data: w.training, Bus: memory.Reader(rank), Patience: time.Hour}
-			if rank == 0 {
-				next := seenEvery
-				p.Each = func(step int, _ forward.Commit) error {
-					for ; processors*(step+1) >= next || processors*(step+2) > next; next += seenEvery {
-						if next > budget {
-							break
-						}
-						right, _, err := forward.Evaluate(w.net, p.Weights, w.held)
-						if err != nil {
-							return err
-						}
-						see(right)
+			p.OnStep = func(step int, _ forward.Commit) error {
+				for ; next <= budget && (processors*(step+1) >= next || processors*(step+2) > next); next += seenEvery {
+					right, _, err := forward.Evaluate(w.net, p.Weights, w.held)
+					if err != nil {
+						return err
 					}
-					return nil
+					see(right)
 				}
+				return nil
 			}
-			wg.Go(func() { errs[rank] = p.Run(w.ctx) })
-		}
-		wg.Wait()
-		return errors.Join(errs...)
+		})
+		return err
 	}
 }
 
@@ -260,9 +243,9 @@ func (w *world) tune(p *peer) (float64, error) {
 }
 
 // peers compares methods at equal forward passes.
-func (w *world) peers(b *strings.Builder) error {
+func (w *world) peers() error {
 	const seeds = 5
-	fmt.Fprintf(b, "\n## Beside MeZO, FZOO and an evolution strategy\n\nDigits, MLP 64-64-10 from random weights, %d forward passes of %d examples in all, rates by the best of a grid in powers of two (one seed, not used again), all decaying by a cosine, perturbing by 0.001; %d seeds.\n\n![accuracy over forward passes](accuracy.svg)\n\n| method | rate | accuracy (95%% interval) |\n|---|---|---|\n", budget, perPass, seeds)
+	fmt.Print("| method | rate | test accuracy (95% interval) |\n|---|---|---|\n")
 	f := chart.Figure{Title: "Digits: test accuracy over forward passes", Panels: []chart.Panel{{XLabel: fmt.Sprintf("forward passes of %d examples", perPass), YLabel: "test accuracy", LogX: true}}}
 	for _, p := range []peer{
 		{"ours, 8 processors, by default", 0, ours(8, 8)}, {"ours, 8 processors", 1.0 / 32, ours(8, 8)}, {"ours, 16 processors", 1.0 / 32, ours(16, 16)}, {"ours, 8 processors, `pairs`", 1.0 / 32, ours(8, 4)},
@@ -296,12 +279,10 @@ func (w *world) peers(b *strings.Builder) error {
 		}
 		f.Panels[0].Series = append(f.Panels[0].Series, s)
 		e := stats.Bootstrap([][]float64{ends})
-		row := fmt.Sprintf("| %s | %.3g | %.3f (%.3f to %.3f) |\n", p.name, rate, e.Mean, e.Low, e.High)
 		if rate == 0 {
-			row = fmt.Sprintf("| %s | %.3g | %.3f (%.3f to %.3f) |\n", p.name, config(8, 8, 1, 1).LearningRate, e.Mean, e.Low, e.High)
+			rate = config(8, 8, 1, 1).LearningRate
 		}
-		b.WriteString(row)
-		fmt.Print(row)
+		fmt.Printf("| %s | %.3g | %.3f (%.3f to %.3f) |\n", p.name, rate, e.Mean, e.Low, e.High)
 	}
-	return f.Save("experiments/forward/accuracy.svg")
+	return f.Save("docs/images/forward.svg")
 }

@@ -23,7 +23,7 @@ type Run struct {
 	name   string
 	js     jetstream.JetStream
 	stream jetstream.Stream
-	// refusedFor is how long a server may answer late, or not take messages, while it can be reached.
+	// refusedFor is how long a reachable server may be late with answers, or refuse messages.
 	refusedFor time.Duration
 }
 
@@ -73,7 +73,7 @@ func (r *Run) Blocks(ctx context.Context) (blocks []Block, err error) {
 	return blocks, err
 }
 
-// Results are what processors said at their ends, by rank.
+// Results returns the results that processors sent at their ends, by rank.
 func (r *Run) Results(ctx context.Context) (map[int][]byte, error) {
 	results := map[int][]byte{}
 	err := r.readAll(ctx, subject(r.name, resultSubject, "*"), func(m jetstream.Msg) error {
@@ -85,12 +85,13 @@ func (r *Run) Results(ctx context.Context) (map[int][]byte, error) {
 	return results, err
 }
 
-// Stop asks the run's processors to end it with the block that they are in. It is sent in the name of rank 0, so it takes the token of who makes runs, or of that rank.
+// Stop asks the run's processors to end it with the present block. It is sent in the name of rank 0, so it needs the token of
+// that rank, or the token that creates runs.
 func (r *Run) Stop(ctx context.Context) error {
 	return r.publish(ctx, subject(r.name, frameSubject, 0), forward.Frame{Stop: true}.Encode(nil))
 }
 
-// Size are a run's bytes on the server, and when its last message came.
+// Size returns a run's bytes on the server, and when its last message came; nil: never.
 func (r *Run) Size(ctx context.Context) (bytes uint64, last *time.Time, err error) {
 	info, err := r.stream.Info(ctx)
 	if err != nil {
@@ -102,13 +103,13 @@ func (r *Run) Size(ctx context.Context) (bytes uint64, last *time.Time, err erro
 	return info.State.Bytes, last, nil
 }
 
-// rankOf is the last part of a subject.
+// rankOf returns the rank in the last part of a subject.
 func rankOf(subject string) (int, bool) {
 	rank, err := strconv.Atoi(subject[strings.LastIndexByte(subject, '.')+1:])
 	return rank, err == nil && rank >= 0
 }
 
-// readAll hands on what subjects have now.
+// readAll calls each with the messages that subjects have now.
 func (r *Run) readAll(ctx context.Context, filter string, each func(jetstream.Msg) error) error {
 	info, err := r.stream.Info(ctx, jetstream.WithSubjectFilter(filter))
 	if err != nil {
@@ -151,16 +152,16 @@ func (r *Run) consume(ctx context.Context, c jetstream.OrderedConsumerConfig) (j
 	return consumer.Messages(jetstream.PullExpiry(pullFor), jetstream.PullMaxMessages(1024))
 }
 
-// pullFor is how long a server may be silent before it is asked again; half of it is between its signs of life.
+// pullFor is how long a request for messages lasts; the server sends heartbeats at half of it.
 const pullFor = 4 * time.Second
 
-// Bus is a processor's part in a run. Close it when the run is over.
+// Bus connects a processor with a run. Close it when the run is over.
 type Bus struct {
 	run      *Run
 	rank     int
 	filter   string // of subjects; empty: all
 	messages chan message
-	pending  uint64 // behind the last message, when it was sent
+	pending  uint64 // messages after the last one, when that was sent
 	since    atomic.Int64
 	stop     func()
 	pumping  sync.WaitGroup
@@ -174,12 +175,12 @@ type message struct {
 
 var _ forward.Bus = (*Bus)(nil)
 
-// Join takes part in the run as a rank; after is the position of the last message that it knows.
+// Join takes part in the run as a rank; after is the position of the last message that the rank knows.
 func (r *Run) Join(ctx context.Context, rank int, after uint64) (*Bus, error) {
 	return r.follow(ctx, &Bus{run: r, rank: rank}, after)
 }
 
-// Follow has blocks alone, for one who takes no part.
+// Follow reads the run's blocks alone, for a program that takes no part.
 func (r *Run) Follow(ctx context.Context, after uint64) (*Bus, error) {
 	return r.follow(ctx, &Bus{run: r, filter: subject(r.name, blockSubject, ">")}, after)
 }
@@ -197,7 +198,7 @@ func (r *Run) follow(ctx context.Context, b *Bus, after uint64) (*Bus, error) {
 	return b, nil
 }
 
-// pump hands messages on, by one consumer after the other, until ctx ends or the server stays away.
+// pump passes messages on, from one consumer after the other, until ctx ends or the server stays away.
 func (b *Bus) pump(ctx context.Context, position uint64) {
 	lost := time.Now()
 	for ctx.Err() == nil {
@@ -218,7 +219,7 @@ func (b *Bus) pump(ctx context.Context, position uint64) {
 	}
 }
 
-// hand hands one message on.
+// hand passes one message on.
 func (b *Bus) hand(ctx context.Context, m message) bool {
 	select {
 	case b.messages <- m:
@@ -228,7 +229,7 @@ func (b *Bus) hand(ctx context.Context, m message) bool {
 	}
 }
 
-// read hands on messages from a consumer of its own, until that fails.
+// read passes on messages from a consumer of its own, until that fails.
 func (b *Bus) read(ctx context.Context, position *uint64) error {
 	asking, cancel := context.WithTimeout(ctx, pullFor)
 	info, err := b.run.stream.Info(asking)
@@ -253,14 +254,14 @@ func (b *Bus) read(ctx context.Context, position *uint64) error {
 	b.since.Store(time.Now().UnixNano())
 	back := b.run.js.Conn().StatusChanged(nats.CONNECTED)
 	defer b.run.js.Conn().RemoveStatusListener(back)
-	// Not by from.Stop: one that meets the client's own renewal of the consumer is lost.
+	// from.Stop will not do: it has no effect while the client renews the consumer.
 	reading, stop := context.WithCancel(ctx)
 	var waiting sync.WaitGroup
 	defer waiting.Wait()
 	defer stop() // before the wait
 	waiting.Go(func() {
 		select {
-		case <-back: // a server that was restarted does not know the consumer
+		case <-back: // a restarted server does not know the consumer
 			stop()
 		case <-reading.Done():
 		}
@@ -307,20 +308,20 @@ func (b *Bus) PublishBlock(ctx context.Context, number int, block []byte) error 
 	return b.run.publish(ctx, subject(b.run.name, blockSubject, number, b.rank), block)
 }
 
-// Result says how the run ended for this processor.
+// Result publishes how the run ended for this processor.
 func (b *Bus) Result(ctx context.Context, result []byte) error {
 	return b.run.publish(ctx, subject(b.run.name, resultSubject, b.rank), result)
 }
 
-// publish tries again while the connection is away: a frame that arrives twice counts once.
+// publish tries again while the connection is lost: a frame that arrives twice counts once.
 func (r *Run) publish(ctx context.Context, subject string, data []byte) error {
-	begun, refusing := time.Now(), time.Now() // since when it is there, and does not take the message
+	begun, refusing := time.Now(), time.Now() // refusing: since when a connected server has not stored the message
 	for {
 		asking, cancel := context.WithTimeout(ctx, pullFor)
 		_, err := r.js.Publish(asking, subject, data)
 		cancel()
 		var api *jetstream.APIError
-		refused := errors.As(err, &api) && api.Code == 400 // not: no server at the moment
+		refused := errors.As(err, &api) && api.Code == 400 // other codes: no server at the moment
 		switch {
 		case err == nil:
 			return nil
@@ -338,7 +339,7 @@ func (r *Run) publish(ctx context.Context, subject string, data []byte) error {
 	}
 }
 
-// Next is forward.Bus's.
+// Next implements forward.Bus.
 func (b *Bus) Next(ctx context.Context) (forward.Message, error) {
 	select {
 	case m := <-b.messages:
@@ -352,7 +353,7 @@ func (b *Bus) Next(ctx context.Context) (forward.Message, error) {
 	}
 }
 
-// Since is forward.Bus's.
+// Since implements forward.Bus.
 func (b *Bus) Since() time.Time {
 	if !b.run.js.Conn().IsConnected() {
 		return time.Now()
@@ -360,7 +361,7 @@ func (b *Bus) Since() time.Time {
 	return time.Unix(0, b.since.Load())
 }
 
-// Behind is forward.Bus's.
+// Behind implements forward.Bus.
 func (b *Bus) Behind() bool { return len(b.messages) > 0 || b.pending > 0 }
 
 // Close leaves the run.

@@ -21,18 +21,18 @@ import (
 	"github.com/evenkeel/evenkeel/internal/broker"
 )
 
-// ErrOpen is returned where others could use the server without a token, or read the traffic.
+// ErrOpen is returned if others could use the server without a token, or read the traffic.
 var ErrOpen = badinput.New("wire: an address beyond loopback needs a token and TLS")
 
 // ServerOptions of Serve.
 type ServerOptions struct {
 	Addr              string // host:port; empty: 127.0.0.1 and a free port
-	Token             string // of who makes and removes runs, from which the ranks' follow; empty: a random one
+	Token             string // creates and removes runs; ranks' tokens are derived from it; empty: a random one
 	CertFile, KeyFile string // TLS; required beyond loopback
 	Dir               string // where runs are kept; empty: a temporary one, removed by Close
 }
 
-// Server is an embedded NATS server. Every rank has a token of its own, which may send that rank's messages alone.
+// Server is an embedded NATS server. Every rank has a token of its own, with which it can send only its own messages.
 type Server struct {
 	server *server.Server
 	token  string
@@ -40,10 +40,10 @@ type Server struct {
 	lock   *os.File // of a folder that stays
 }
 
-// NewToken is a random one.
+// NewToken returns a random token.
 func NewToken() string { return rand.Text() }
 
-// take takes a folder for this server alone: two of them would not know of each other.
+// take locks a folder for this server: a second server would not know of the first.
 func (s *Server) take(dir string) (err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return badinput.Errorf("the server's folder: %w", err)
@@ -57,17 +57,17 @@ func (s *Server) take(dir string) (err error) {
 	return nil
 }
 
-// maxRanks is how many ranks have a token.
+// maxRanks is the number of ranks with a token.
 const maxRanks = 128
 
-// RankToken is the token of a rank on servers of a token.
+// RankToken derives a rank's token from the server's.
 func RankToken(token string, rank int) string {
 	h := hmac.New(sha256.New, []byte(token))
 	fmt.Fprintf(h, "evenkeel forward rank %d", rank)
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// users are who makes runs, and the ranks.
+// users returns the user launch, who creates runs, and those of the ranks.
 func users(token string) []*server.User {
 	all := []*server.User{{Username: userOf(-1), Password: token}}
 	for rank := range maxRanks {
@@ -139,10 +139,10 @@ func Serve(o ServerOptions) (*Server, error) {
 	return s, nil
 }
 
-// URL is where to connect.
+// URL returns the address to connect to.
 func (s *Server) URL() string { return s.server.ClientURL() }
 
-// Token is the secret of who makes and removes runs.
+// Token returns the token that creates and removes runs.
 func (s *Server) Token() string { return s.token }
 
 // Close ends the server and waits until it has ended.

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Traffic counts the bytes of connections, all that NATS and TLS add included: what the transport takes on top of frames.
+// Traffic counts the bytes of connections, with all that NATS and TLS add to frames.
 type Traffic struct{ sent, received atomic.Int64 }
 
 // Sent are the bytes written so far.
@@ -15,7 +15,7 @@ func (t *Traffic) Sent() int64 { return t.sent.Load() }
 // Received are the bytes read so far.
 func (t *Traffic) Received() int64 { return t.received.Load() }
 
-// Dial is nats.CustomDialer's.
+// Dial implements nats.CustomDialer.
 func (t *Traffic) Dial(network, address string) (net.Conn, error) {
 	c, err := net.DialTimeout(network, address, 2*time.Second)
 	if err != nil {

@@ -1,6 +1,6 @@
 // Package wire carries the messages of forward-only training between processes, over NATS: an embedded server, or an
-// existing cluster by its URL. A run is a JetStream stream in files, which keeps messages in one order for all
-// processors and outlives its server: docs/reference/forward-protocol.md.
+// existing cluster by its URL. A run is a JetStream stream in files, which keeps messages in one order for all processors and
+// outlives its server: docs/reference/forward-protocol.md.
 //
 // Serve starts an embedded server; Connect connects to it or to another; Create begins a run, once; Join takes part in
 // it, in every processor, and Follow reads its blocks. See the Example.
@@ -28,23 +28,23 @@ import (
 
 // Errors of runs.
 var (
-	// ErrExists is returned by Create where there is a run of that name.
+	// ErrExists is returned by Create if a run of that name exists.
 	ErrExists = errors.New("wire: there is a run of that name")
-	// ErrNoRun is returned by Join where there is none.
+	// ErrNoRun is returned if there is no run of that name.
 	ErrNoRun = badinput.New("wire: no such run")
-	// ErrGap is returned where frames were deleted before they were read; join again.
+	// ErrGap is returned if the server deleted frames before they were read; join again.
 	ErrGap = errors.New("wire: this processor fell so far behind that frames it needs are gone; join again")
-	// ErrLost is returned where the server lost messages that were read already: its disk was not the one that it had.
+	// ErrLost is returned if the server lost messages that were read already: it came back without its files.
 	ErrLost = errors.New("wire: the run on the server is older than what was read from it; its storage was lost")
-	// ErrURL is returned for what is not the address of a server.
+	// ErrURL is returned for an invalid address of a server.
 	ErrURL = badinput.New("wire: not the address of a server")
-	// ErrName is returned for what is not a valid name of a run.
+	// ErrName is returned for an invalid name of a run.
 	ErrName = badinput.New("wire: a run's name has letters, digits, - and _, at most 64")
 )
 
 var names = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
-// CheckName returns ErrName for what is not a valid name of a run.
+// CheckName returns ErrName for an invalid name of a run.
 func CheckName(name string) error {
 	if !names.MatchString(name) {
 		return fmt.Errorf("%w: %q", ErrName, name)
@@ -54,15 +54,15 @@ func CheckName(name string) error {
 
 // Options of Connect.
 type Options struct {
-	Rank    int      // whose token it is; negative: the token of who makes and removes runs
+	Rank    int      // of the token; negative: the token that creates and removes runs
 	Token   string   // presented both as a password and as a token
 	CAFile  string   // of the server's certificate; empty: the system's
-	Traffic *Traffic // if not nil, counts what goes over the connection
+	Traffic *Traffic // if not nil, counts the bytes of the connection
 
 	heartbeat time.Duration // 0: heartbeat
 }
 
-// userOf is the user that has a rank's token.
+// userOf returns the user that has a rank's token.
 func userOf(rank int) string {
 	if rank < 0 {
 		return "launch"
@@ -70,15 +70,15 @@ func userOf(rank int) string {
 	return "rank" + strconv.Itoa(rank)
 }
 
-// How long a lost connection is tried again: then the processor ends, instead of waiting for a run that is over.
+// A lost connection is tried again for reconnectFor; then the processor ends, instead of waiting for a run that may be over.
 const (
 	reconnectWait = 200 * time.Millisecond
 	reconnectFor  = 2 * time.Minute
-	// heartbeat is how often the server is asked for a sign of life; after three without one the connection counts as lost.
+	// heartbeat is the interval of pings to the server; after three without an answer the connection counts as lost.
 	heartbeat = 5 * time.Second
 )
 
-// Connect connects to a server, and again, for two minutes, whenever the connection is lost.
+// Connect connects to a server. It reconnects, for two minutes, whenever the connection is lost.
 func Connect(address string, o Options) (*nats.Conn, error) {
 	if err := private(address); err != nil {
 		return nil, err
@@ -103,7 +103,7 @@ func Connect(address string, o Options) (*nats.Conn, error) {
 	return c, nil
 }
 
-// private refuses to talk in clear text beyond this machine: frames decide about weights, and the token goes first.
+// private refuses clear text beyond this machine: frames decide about weights, and the token is sent first.
 func private(address string) error {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" {
@@ -136,16 +136,16 @@ const (
 )
 
 const (
-	// keptMessages is how many of a rank's frames are kept: steps that it may fall behind by.
+	// keptMessages is the number of frames of a rank that the server keeps: the steps that a rank may fall behind.
 	keptMessages = 2048
-	// maxBytes bounds a run's files, and is what the server sets aside for it: a frame takes about 100 bytes there, a block about a kilobyte.
+	// maxBytes bounds a run's files, and the server reserves it: a frame takes about 100 bytes there, a block about a kilobyte.
 	maxBytes = 1 << 30
 )
 
-// errNoStorage is JetStream's code for a disk that is too small; its client has no name for it.
+// errNoStorage is JetStream's code for a disk that is too small; the client library has no name for it.
 const errNoStorage = 10047
 
-// Create begins a run. The header is what all its processors must know: message 1 of the stream.
+// Create creates a run. Its header becomes message 1 of the stream.
 func Create(ctx context.Context, c *nats.Conn, name string, header []byte) error {
 	if err := CheckName(name); err != nil {
 		return err
@@ -158,7 +158,7 @@ func Create(ctx context.Context, c *nats.Conn, name string, header []byte) error
 		Name: stream(name), Subjects: []string{subject(name, ">")}, Storage: jetstream.FileStorage,
 		MaxMsgsPerSubject: keptMessages, MaxBytes: maxBytes, Discard: jetstream.DiscardNew,
 	})
-	if err == nil || errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // it may be there without a header, from one that was killed
+	if err == nil || errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // a process that was killed may have left it without a header
 		_, err = js.Publish(ctx, subject(name, headerSubject), header, jetstream.WithExpectLastSequence(0))
 	}
 	var api *jetstream.APIError
@@ -174,7 +174,7 @@ func Create(ctx context.Context, c *nats.Conn, name string, header []byte) error
 	return nil
 }
 
-// Remove deletes a run, with all that it has.
+// Remove deletes a run.
 func Remove(ctx context.Context, c *nats.Conn, name string) error {
 	js, err := jetstream.New(c)
 	if err != nil {
@@ -188,7 +188,7 @@ func Remove(ctx context.Context, c *nats.Conn, name string) error {
 	return nil
 }
 
-// Runs are the names of the server's runs.
+// Runs returns the names of the server's runs.
 func Runs(ctx context.Context, c *nats.Conn) ([]string, error) {
 	js, err := jetstream.New(c)
 	if err != nil {

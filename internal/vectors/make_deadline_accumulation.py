@@ -63,96 +63,6 @@ def play(name, node, order, rng, paces, stall=None):
         samples += size
 
 
-def packed(node, costs, bound, first=0):
-    """Places of the samples that go into a bound, one after the other; the first ones in any case."""
-    places = []
-    for k in range(len(costs)):
-        if len(places) < first or sum(costs[p] for p in places) + costs[k] <= bound:
-            places.append(k)
-    return places
-
-
-def play_costs(name, node, order, costs, look, paces):
-    """A round whose samples do not cost the same: look of them are looked at. None where a decision is too close to call."""
-    steps, front, elapsed, spent, done, work, samples, last = [], list(costs), 0.0, 0.0, 0.0, 0.0, 0, False
-    deadline, whole, full, least = order.get("deadline", 0), order.get("whole", False), max(taken(node, node["limit"])), min(taken(node, node["limit"]))
-    while True:
-        window, places = front[:look], []
-        total = lambda p: sum(window[k] for k in p)
-        left = float("inf") if deadline else order["share"] - work
-        bound = min(full, order["share"]) if deadline and whole else full
-        go = order["share"] > 0 and not last and window and (samples == 0 or min(window) / 2 < left)
-        if go:
-            long = samples > 0 and bound < window[0] < 2 * left
-            places = packed(node, window, min(bound, left), min(least, len(window)) if samples == 0 else int(long))
-            if left <= bound:
-                rest = left - total(places)
-                more = [c for k, c in enumerate(window) if k not in places]
-                if more and min(more) / 2 < rest and total(places) + min(more) <= bound:
-                    places = sorted(places + [next(k for k, c in enumerate(window) if k not in places and c == min(more))])
-                if any(abs(c / 2 - rest) < 1e-6 for c in more):
-                    return None
-            if deadline:
-                fits = (deadline - elapsed) * (1 - order.get("reserve", 0)) / (spent / done if done else order["pace"])
-                if any(abs(cost(node, total(places[:k])) - fits) < 1e-6 for k in range(1, len(places) + 1)):
-                    return None
-                if cost(node, total(places)) > fits:
-                    last = True
-                    if whole:
-                        places = places if samples == 0 else []
-                    else:
-                        places = []
-                        for k, c in enumerate(window):
-                            if total(places) + c <= full and cost(node, total(places) + c) <= fits:
-                                places.append(k)
-            allowed = taken(node, len(window)) if node.get("shapes") else range(node.get("least", 1), len(window) + 1)
-            cut = lambda p: p[:max((n for n in allowed if n <= len(p)), default=0)]
-            places = cut(places)
-            if not places and samples == 0:
-                places = cut(list(range(min(least, len(window)))))
-        step = {"elapsed": elapsed, "costs": window, "places": places}
-        steps.append(step)
-        if not places:
-            return {"name": name, "node": node, "order": order, "steps": steps, "samples": samples, "micro_steps": len(steps) - 1, "work": work}
-        step["cost"] = total(places)
-        step["seconds"] = cost(node, step["cost"]) * paces(len(steps) - 1)
-        elapsed += step["seconds"]
-        spent += step["seconds"]
-        done += cost(node, step["cost"])
-        work += step["cost"]
-        samples += len(places)
-        front = [c for k, c in enumerate(front) if k not in places]
-
-
-def cost_cases():
-    """Samples that do not cost the same."""
-    rng, kept = random.Random(22), 0
-    while kept < 60:
-        node = {"limit": rng.randint(2, 12)}
-        if rng.random() < 0.15:
-            node["shapes"] = sorted(rng.sample(range(1, node["limit"] + 1), 2))
-        elif rng.random() < 0.2:
-            node["least"] = rng.randint(1, 2)
-        if rng.random() < 0.5:  # an overhead, the same slope everywhere; far beyond the longest sample
-            node["points"] = [[1, 0.3], [201, 20.3]]
-        order = {"share": node["limit"] * rng.randint(1, 5), "pace": round(rng.uniform(0.5, 2), 4)}
-        if node.get("shapes"):
-            order["share"] = max(node["shapes"]) * rng.randint(1, 5)
-        if rng.random() < 0.6:
-            order["deadline"] = round(rng.uniform(0.3, 5) * cost(node, node["limit"]), 4)
-            order["reserve"] = rng.choice([0, 0.02, 0.2])
-            order["whole"] = rng.random() < 0.2
-        costs = [round(rng.lognormvariate(-0.3, 0.8), 5) + 1e-7 for _ in range(150)]
-        if rng.random() < 0.1:
-            costs = costs[:rng.randint(1, 12)]
-        true = rng.uniform(0.4, 2.5)
-        paces = [true * rng.uniform(0.8, 1.3) for _ in range(400)]
-        case = play_costs(f"costs {kept}", node, order, costs, rng.randint(5, 30), lambda k: paces[k])
-        if case and len(case["steps"]) < 12:
-            kept += 1
-            yield case
-
-
 def cases():
     four = {"limit": 4}
     twenty = {"share": 20, "deadline": 20.0, "pace": 1.0}
@@ -204,7 +114,7 @@ def cases():
 
 
 def text():
-    return '{"cases": [\n' + ",\n".join(json.dumps(c) for c in cases()) + "\n], \"costs\": [\n" + ",\n".join(json.dumps(c) for c in cost_cases()) + "\n]}\n"
+    return '{"cases": [\n' + ",\n".join(json.dumps(c) for c in cases()) + "\n]}\n"
 
 
 if __name__ == "__main__":

@@ -56,30 +56,23 @@ type Scenario struct {
 
 // Result is one line of a comparison.
 type Result struct {
-	Cluster   string  `json:"cluster"`
-	Scenario  string  `json:"scenario"`
-	Policy    string  `json:"policy"`
-	Nodes     int     `json:"nodes"`
-	Seeds     int     `json:"seeds"`
-	Rounds    int     `json:"rounds"`
-	Knobs     string  `json:"knobs,omitempty"` // hyperparameters as tuned for this cluster and scenario
-	Bound     bool    `json:"bound,omitempty"`
-	Ends      string  `json:"ends"`     // when its rounds end: "all in", "quorum", "deadline"; over clusters that differ "mixed"
-	Progress  float64 `json:"progress"` // mean over seeds of goodput / the state oracle's
-	Low       float64 `json:"low"`      // 95% bootstrap interval of progress
-	High      float64 `json:"high"`
-	Waiting   float64 `json:"waiting"`
-	Freshness float64 `json:"freshness"`
-	Energy    float64 `json:"energy,omitempty"` // joules per accepted sample, as in Score
-	// SamplesMean and SamplesSD are of the samples accepted in a round, over the global batch;
-	// LeftOut is the share of nodes that were there without a share of the round.
-	SamplesMean float64 `json:"samples_mean"`
-	SamplesSD   float64 `json:"samples_sd"`
-	LeftOut     float64 `json:"left_out"`
-	Hindsight   float64 `json:"hindsight"` // progress over that of the oracle that knows the round's noise
-	Fallback    float64 `json:"fallback"`  // share of the agent's decisions left to the model because the network's input was out of range
-	P50         float64 `json:"decision_us_p50"`
-	P99         float64 `json:"decision_us_p99"`
+	Cluster  string  `json:"cluster"`
+	Scenario string  `json:"scenario"`
+	Policy   string  `json:"policy"`
+	Nodes    int     `json:"nodes"`
+	Seeds    int     `json:"seeds"`
+	Rounds   int     `json:"rounds"`
+	Knobs    string  `json:"knobs,omitempty"` // hyperparameters as tuned for this cluster and scenario
+	Bound    bool    `json:"bound,omitempty"`
+	Ends     string  `json:"ends"`     // when its rounds end: "all in", "quorum", "deadline"; over clusters that differ "mixed"
+	Progress float64 `json:"progress"` // mean over seeds of goodput / the state oracle's
+	Low      float64 `json:"low"`      // 95% bootstrap interval of progress
+	High     float64 `json:"high"`
+	Costs
+	Hindsight float64 `json:"hindsight"` // progress over that of the oracle that knows the round's noise
+	Fallback  float64 `json:"fallback"`  // share of the agent's decisions left to the model because the network's input was out of range
+	P50       float64 `json:"decision_us_p50"`
+	P99       float64 `json:"decision_us_p99"`
 	// Gain is the first policy's progress minus this one's, over the same seeds.
 	Gain stats.Interval `json:"gain"`
 
@@ -228,13 +221,8 @@ func (r *Result) summarize(runs [][]run, oracle []run) {
 			}
 		}
 		r.ratios = append(r.ratios, run.score.Goodput/oracle[i].score.Goodput)
-		r.Waiting += run.score.Waiting / float64(len(runs[0]))
-		r.Freshness += run.score.Freshness / float64(len(runs[0]))
+		r.Costs.add(run.score.Costs, len(runs[0]))
 		r.Fallback += run.fallback / float64(len(runs[0]))
-		r.Energy += run.score.Energy / float64(len(runs[0]))
-		r.SamplesMean += run.score.SamplesMean / float64(len(runs[0]))
-		r.SamplesSD += run.score.SamplesSD / float64(len(runs[0]))
-		r.LeftOut += run.score.LeftOut / float64(len(runs[0]))
 		times = append(times, run.times...)
 	}
 	slices.Sort(times)
@@ -326,7 +314,7 @@ func pool(lines []Result, config Config) []Result {
 		for _, p := range config.Policies {
 			all := Result{Cluster: "all", Scenario: sc.Name, Policy: p.Name, Seeds: config.Seeds, Rounds: config.Rounds, Bound: p.Bound}
 			var ratios, gains [][]float64
-			known := 0.0 // cases with some node's power
+			energy, known := 0.0, 0.0 // known: cases with some node's power
 			for _, l := range lines {
 				if l.Scenario != sc.Name || l.Policy != p.Name {
 					continue
@@ -335,15 +323,11 @@ func pool(lines []Result, config Config) []Result {
 					all.Ends = "mixed"
 				}
 				all.Nodes += l.Nodes
-				all.Waiting += l.Waiting / float64(len(config.Cases))
-				all.Freshness += l.Freshness / float64(len(config.Cases))
+				all.Costs.add(l.Costs, len(config.Cases))
 				all.Fallback += l.Fallback / float64(len(config.Cases))
-				all.SamplesMean += l.SamplesMean / float64(len(config.Cases))
-				all.SamplesSD += l.SamplesSD / float64(len(config.Cases))
-				all.LeftOut += l.LeftOut / float64(len(config.Cases))
 				all.Hindsight += l.Hindsight / float64(len(config.Cases))
 				if l.Energy > 0 {
-					all.Energy += l.Energy
+					energy += l.Energy
 					known++
 				}
 				all.P50, all.P99 = max(all.P50, l.P50), max(all.P99, l.P99)
@@ -355,7 +339,7 @@ func pool(lines []Result, config Config) []Result {
 			for k := range ratios {
 				gains = append(gains, differences(first[k], ratios[k]))
 			}
-			all.Energy /= max(known, 1)
+			all.Energy = energy / max(known, 1)
 			i := stats.Bootstrap(ratios)
 			all.Progress, all.Low, all.High, all.Gain = i.Mean, i.Low, i.High, stats.Bootstrap(gains)
 			pooled = append(pooled, all)

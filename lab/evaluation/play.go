@@ -12,17 +12,30 @@ import (
 
 // Score is what a run of rounds achieved.
 type Score struct {
-	Goodput   float64 `json:"goodput"`          // counted samples per second x statistical efficiency
-	Waiting   float64 `json:"waiting"`          // share of the nodes' time spent idle, 0..1
-	Freshness float64 `json:"freshness"`        // share of accepted samples computed on the round's own model, 0..1
-	Energy    float64 `json:"energy,omitempty"` // joules per counted sample of the nodes whose power is known; 0: no power is known, or nothing was accepted
-	// SamplesMean and SamplesSD are of the samples accepted in a round, over the global batch;
-	// LeftOut is the share of nodes that were there without a share of the round.
-	SamplesMean float64 `json:"samples_mean"`
-	SamplesSD   float64 `json:"samples_sd"`
-	LeftOut     float64 `json:"left_out"`
-	Rounds      int     `json:"rounds"`
-	Seconds     float64 `json:"seconds"` // simulated
+	Goodput float64 `json:"goodput"` // counted samples per second x statistical efficiency
+	Costs
+	Rounds  int     `json:"rounds"`
+	Seconds float64 `json:"seconds"` // simulated
+}
+
+// Costs is what a run's speed came with.
+type Costs struct {
+	Waiting     float64 `json:"waiting"`          // share of the nodes' time spent idle, 0..1
+	Freshness   float64 `json:"freshness"`        // share of accepted samples computed on the round's own model, 0..1
+	Energy      float64 `json:"energy,omitempty"` // joules per counted sample of the nodes whose power is known; 0: no power is known, or nothing was accepted
+	SamplesMean float64 `json:"samples_mean"`     // of the samples accepted in a round, over the global batch
+	SamplesSD   float64 `json:"samples_sd"`       // their standard deviation
+	LeftOut     float64 `json:"left_out"`         // share of the nodes that were there but had no share of the round
+}
+
+// add adds o, divided by n.
+func (c *Costs) add(o Costs, n int) {
+	c.Waiting += o.Waiting / float64(n)
+	c.Freshness += o.Freshness / float64(n)
+	c.Energy += o.Energy / float64(n)
+	c.SamplesMean += o.SamplesMean / float64(n)
+	c.SamplesSD += o.SamplesSD / float64(n)
+	c.LeftOut += o.LeftOut / float64(n)
 }
 
 // Meter adds up a Score round by round.
@@ -73,7 +86,7 @@ func (m *Meter) Add(report *cluster.Report, efficiency float64) {
 
 // Score returns the score of the rounds so far.
 func (m *Meter) Score() Score {
-	s := Score{Rounds: m.rounds, Seconds: m.seconds, Freshness: 1}
+	s := Score{Rounds: m.rounds, Seconds: m.seconds, Costs: Costs{Freshness: 1}}
 	if m.seconds > 0 {
 		s.Goodput = m.effective / m.seconds
 	}

@@ -1,6 +1,7 @@
 package evaluation
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -69,14 +70,6 @@ func Specs() []Spec {
 		hindsightKofN(),
 		bound("hindsight", "true rates and the noise of the coming round", baseline.Oracle{Noise: true}),
 	}
-}
-
-// Agent returns the spec of a trained policy under a name of its own, so that several can be
-// compared.
-func Agent(name string, t *agent.Trained) Spec {
-	return Spec{Name: name, About: "a trained Double-DQN agent", Deadline: true, create: func(c *cluster.Cluster, _ *sim.Simulator, _ *agent.Trained, w [env.Objectives]float64, _ int) agent.Policy {
-		return t.NewAgent(c, w)
-	}}
 }
 
 // Find returns the specs of the named policies. An unknown name is bad input.
@@ -249,4 +242,187 @@ func boundMargin(name, about string, lag int, margins ...float64) Spec {
 			return baseline.NewOracle(c, s, baseline.Oracle{Lag: lag, Margin: margins[k]})
 		},
 	}
+}
+
+// Policies that decide more than sizes, all over water-filling. Their grids are
+// products, searched by coordinate descent from the starts given here: what did well
+// without a choice of rules, and waiting for most.
+
+var (
+	ruleMargins    = append([]float64{0}, waterMargins...)
+	ruleThresholds = []float64{0, 1.5, 2.5, 4, 6, 10}
+	ruleWindows    = []int{10, 30, 100}
+)
+
+// fillParams are water-filling's hyperparameters; threshold 0: no change detection.
+func fillParams() []Hyperparameter {
+	return []Hyperparameter{numbers("gain", 0.35, waterGains...), numbers("margin", 0.5, ruleMargins...), numbers("threshold", 0, ruleThresholds...)}
+}
+
+func fillAt(at []int) baseline.WaterFill {
+	return baseline.WaterFill{Gain: waterGains[at[0]], Margin: ruleMargins[at[1]], CUSUM: ruleThresholds[at[2]]}
+}
+
+// batchPeriods are the rounds between two choices of the global batch.
+var batchPeriods = []int{1, 5, 20, 50}
+
+func periodParam() Hyperparameter {
+	return Hyperparameter{Name: "every", Values: []string{"round", "5 rounds", "20 rounds", "50 rounds"}, Start: 2}
+}
+
+func tunedGoodput() Spec {
+	params := append([]Hyperparameter{periodParam()}, fillParams()[:2]...)
+	c := tuned("goodput", "chooses the global batch as well (AdaptDL, Pollux)", params, func(c *cluster.Cluster, at []int) agent.Policy {
+		return baseline.NewGoodput(c, batchPeriods[at[0]], baseline.WaterFill{Gain: waterGains[at[1]], Margin: ruleMargins[at[2]]})
+	})
+	c.Batch = true
+	return c
+}
+
+// The fixed rules of kofn, the agent's among them.
+var (
+	ruleQuorums = []float64{0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1}
+	ruleGraces  = []float64{0, 0.03, 0.05, 0.06, 0.1, 0.2, 0.4, 0.8}
+)
+
+func ruleParams() []Hyperparameter {
+	return []Hyperparameter{numbers("quorum", 0.8, ruleQuorums...), numbers("grace", 0.05, ruleGraces...)}
+}
+
+func ruleAt(at []int) cluster.Rule {
+	return cluster.Rule{Quorum: ruleQuorums[at[0]], Grace: ruleGraces[at[1]]}
+}
+
+func tunedKofN() Spec {
+	c := tuned("kofn", "waits for a fixed share of the nodes, and a fixed grace (backup workers)", append(ruleParams(), fillParams()...), func(c *cluster.Cluster, at []int) agent.Policy {
+		return baseline.NewKofN(c, ruleAt(at), fillAt(at[2:]))
+	})
+	c.Rule = true
+	return c
+}
+
+// tunedGoodputKofN is not a published system, but the obvious combination of both.
+func tunedGoodputKofN() Spec {
+	params := append(ruleParams(), periodParam())
+	c := tuned("goodput-kofn", "goodput and kofn together", append(params, fillParams()[:2]...), func(c *cluster.Cluster, at []int) agent.Policy {
+		return baseline.WithRule(baseline.NewGoodput(c, batchPeriods[at[2]], baseline.WaterFill{Gain: waterGains[at[3]], Margin: ruleMargins[at[4]]}), ruleAt(at))
+	})
+	c.Rule, c.Batch = true, true
+	return c
+}
+
+func hindsightKofN() Spec {
+	c := tunedKofN()
+	c.Name, c.About, c.Bound = "kofn-hindsight", "kofn with the best quorum and grace of every run, chosen afterwards", true
+	c.Like, c.Hindsight = "kofn", 2
+	return c
+}
+
+func tunedDBW() Spec {
+	c := tuned("dbw", "waits for as many nodes as gain most per second (DBW)", windowParams(), func(c *cluster.Cluster, at []int) agent.Policy {
+		return baseline.NewDBW(c, ruleWindows[at[0]], at[1] == 1, fillAt(at[2:]))
+	})
+	c.Rule = true
+	return c
+}
+
+func tunedDropCompute() Spec {
+	c := tuned("dropcompute", "waits until a threshold of the times measured (DropCompute)", windowParams(), func(c *cluster.Cluster, at []int) agent.Policy {
+		return baseline.NewDropCompute(c, ruleWindows[at[0]], at[1] == 1, fillAt(at[2:]))
+	})
+	c.Rule = true
+	return c
+}
+
+// windowParams are how far back a rule looks, whether it counts late work, and
+// water-filling's hyperparameters.
+func windowParams() []Hyperparameter {
+	return append([]Hyperparameter{
+		{Name: "window", Values: []string{"10 rounds", "30 rounds", "100 rounds"}, Start: 1},
+		{Name: "late work", Values: []string{"lost", "counted"}},
+	}, fillParams()...)
+}
+
+// Policies that end rounds by time. As published they stop at whole micro-steps; those
+// called -cut size the last one as Evenkeel does, to show what that alone is worth, and those
+// called -on go on after the deadline while a node is late.
+
+var (
+	anytimeFactors = []float64{0.94, 0.97, 1, 1.03, 1.06, 1.1}
+	expectedGains  = []float64{0.05, 0.1, 0.2, 0.35, 0.5, 0.7}
+	deadlineShares = []float64{0.94, 0.97, 1, 1.03, 1.06, 1.1, 1.15, 1.2}
+	reserves       = []float64{0, 0.01, 0.02, 0.04, 0.08}
+	deadlineGains  = []float64{0.05, 0.1, 0.2, 0.35, 0.5, 0.7}
+)
+
+// ending is how a node ends its round.
+type ending int
+
+const (
+	whole ending = iota // at the last whole micro-step
+	cut                 // the last one is cut
+	on                  // the same, and nodes go on while another is late
+)
+
+// stepsAt are whole ones, or cut with a tuned reserve; those after the deadline are as long
+// as the cluster's.
+func stepsAt(c *cluster.Cluster, e ending, at []int) baseline.Steps {
+	switch e {
+	case whole:
+		return baseline.Steps{}
+	case cut:
+		return baseline.Steps{Cut: true, Reserve: reserves[at[0]]}
+	}
+	return baseline.Steps{Cut: true, Reserve: reserves[at[0]], Overtime: cmp.Or(c.Collect.Overtime, cluster.DefaultOvertime)}
+}
+
+// timed is the spec of a policy that ends rounds by time; where the last micro-step is cut,
+// the reserve is its last hyperparameter.
+func timed(name, about string, e ending, params []Hyperparameter, create func(c *cluster.Cluster, at []int, steps baseline.Steps) agent.Policy) Spec {
+	n := len(params)
+	if e != whole {
+		params = append(params, numbers("reserve", 0.02, reserves...))
+		about += ", with the last micro-step cut"
+	}
+	switch e {
+	case cut:
+		name += "-cut"
+	case on:
+		name, about = name+"-on", about+" and small ones while another node is late"
+	}
+	s := tuned(name, about, params, func(c *cluster.Cluster, at []int) agent.Policy {
+		return create(c, at, stepsAt(c, e, at[n:]))
+	})
+	s.Deadline, s.Cut, s.Overtime = true, e != whole, e == on
+	return s
+}
+
+func tunedAnytime(e ending) Spec {
+	return timed("anytime", "a fixed time for all (Anytime MiniBatch)", e, []Hyperparameter{numbers("factor", 1, anytimeFactors...)},
+		func(c *cluster.Cluster, at []int, steps baseline.Steps) agent.Policy {
+			return baseline.NewAnytime(c, anytimeFactors[at[0]], steps)
+		})
+}
+
+func tunedExpectedTime(e ending) Spec {
+	return timed("expected-time", "until the global batch is expected (hivemind)", e, []Hyperparameter{numbers("gain", 0.1, expectedGains...)},
+		func(c *cluster.Cluster, at []int, steps baseline.Steps) agent.Policy {
+			return baseline.NewExpectedTime(c, expectedGains[at[0]], steps)
+		})
+}
+
+func tunedAuto(e ending) Spec {
+	params := []Hyperparameter{numbers("gain", 0.35, deadlineGains...), numbers("margin", 0, ruleMargins...)}
+	return timed("auto", "water-filling with a margin for noise and Evenkeel's automatic deadline", e, params,
+		func(c *cluster.Cluster, at []int, steps baseline.Steps) agent.Policy {
+			return baseline.NewFilledDeadline(c, 0, steps, baseline.WaterFill{Gain: deadlineGains[at[0]], Margin: ruleMargins[at[1]]})
+		})
+}
+
+func tunedFilledDeadline(e ending) Spec {
+	params := []Hyperparameter{numbers("deadline", 1, deadlineShares...), numbers("gain", 0.35, deadlineGains...), numbers("margin", 0, ruleMargins...)}
+	return timed("waterfill-deadline", "water-filling with a margin for noise and a deadline at a share of its finish", e, params,
+		func(c *cluster.Cluster, at []int, steps baseline.Steps) agent.Policy {
+			return baseline.NewFilledDeadline(c, deadlineShares[at[0]], steps, baseline.WaterFill{Gain: deadlineGains[at[1]], Margin: ruleMargins[at[2]]})
+		})
 }

@@ -26,11 +26,6 @@ func ownReturn(t *testing.T, trained *agent.Trained, seed uint64) float64 {
 	var actor *ddqn.Actor
 	if trained != nil {
 		actor = ddqn.NewActor(trained.Network)
-		defer func() {
-			if err := actor.Close(); err != nil {
-				t.Error(err)
-			}
-		}()
 	}
 	speed := weights32(agenttest.Speed)
 	per, sum, count := len(env.Actions)*env.Objectives, 0.0, 0

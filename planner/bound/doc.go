@@ -1,2 +1,86 @@
-// Package bound computes a time that no plan of a job takes less than, whatever its stages, devices and strategies. See Lower.
+// Package bound computes a time that no plan of a job takes less than, whatever its stages, devices, shares and strategies. A search prints it
+// beside the plan that it found. Lower bounds plans by 1F1B; Work holds under every schedule and is looser.
+//
+// Lower argues in these steps; docs/reference/cost-model.md has the formulas.
+//
+//  1. Floors (floors.go): on a number of devices of a class every layer has a least time, least memory and least exchange, each under the
+//     strategy and place that is best for it alone. Sums of floors bound a stage from below.
+//  2. Options (options.go, mixed.go): each run of consecutive layers has a few options to be a stage, by class and number of devices. Only
+//     options that no other beats matter.
+//  3. Any stage bounds the iteration: it is busy for all micro-batches, it waits for the stages after it to return the first, and the stages
+//     before it delay its start. The bound uses the busiest stage. Plans are divided into intervals of its time (intervals.go), and the interval
+//     with the least bound is halved again and again: branch and bound.
+//  4. Within an interval, devices have prices, as in Lagrangian relaxation: the time of a plan is at least its time plus the price of its
+//     devices less the price of all devices. At given prices the cheapest way to cut the layers into stages is found by dynamic programming
+//     (stages.go). Any prices give a valid bound; good ones are found by cutting planes (prices.go).
 package bound
+
+import (
+	"slices"
+
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/planner/costmodel"
+	"github.com/evenkeel/evenkeel/planner/layerprofile"
+)
+
+// model is a cost model that prices all its plans alike (one of costmodel.Model.Parts), with what is looked up often.
+type model struct {
+	*costmodel.Model
+	classes []cluster.Class
+	layers  []layerprofile.Layer
+	kinds   []int32 // of each layer
+	options costmodel.Options
+	devices int // of all classes
+}
+
+// parts are the models that together price all plans.
+func parts(m *costmodel.Model) (all []*model) {
+	for _, p := range m.Parts() {
+		x := &model{Model: p, classes: p.Classes(), layers: p.Layers(), kinds: p.Kinds(), options: p.Choices()}
+		for _, c := range x.classes {
+			x.devices += c.Count
+		}
+		all = append(all, x)
+	}
+	return all
+}
+
+// count is the number of devices of a class.
+func (m *model) count(class int) float64 { return float64(m.classes[class].Count) }
+
+// microBatches are the samples, over all replicas, that a micro-batch may have.
+func (m *model) microBatches(globalBatch int) (all []int) {
+	most := m.devices * m.largestShare()
+	for _, b := range costmodel.Divisors(globalBatch) {
+		if b <= most && m.allowed(b) {
+			all = append(all, b)
+		}
+	}
+	return all
+}
+
+// allowed says whether the options let a micro-batch have so many samples.
+func (m *model) allowed(samples int) bool {
+	if m.options.MicroBatches == nil {
+		return true
+	}
+	for _, n := range m.options.MicroBatches {
+		if samples%n == 0 && (m.options.Replicas == nil || slices.Contains(m.options.Replicas, samples/n)) {
+			return true
+		}
+	}
+	return false
+}
+
+// largestShare is the most samples of a micro-batch that a replica may take: the largest that was profiled.
+func (m *model) largestShare() (share int) {
+	for _, l := range m.layers {
+		for _, r := range l.Runs {
+			share = max(share, r.MicroBatch)
+		}
+	}
+	return share
+}
+
+// mostStages is the largest number of stages of a plan.
+func (m *model) mostStages() int { return min(m.devices, len(m.layers), m.options.MostStages) }

@@ -195,11 +195,11 @@ func TestDataParallel(t *testing.T) {
 func TestOverlap(t *testing.T) {
 	o := Overlap{Compute: 1.5, Communication: 2}
 	// Compute 4 and communication 1: together for 2 s, in which 2/1.5 of the compute is done.
-	same(t, "long compute", o.Together(4, 1), 2+4-2/1.5)
+	same(t, "long compute", o.together(4, 1), 2+4-2/1.5)
 	// Compute 2 and communication 4: together for 3 s, in which 3/2 of the communication is done.
-	same(t, "long communication", o.Together(2, 4), 3+4-1.5)
-	same(t, "as long", o.Together(2, 1.5), 3)
-	same(t, "none", Overlap{Off: true}.Together(4, 3), 7)
+	same(t, "long communication", o.together(2, 4), 3+4-1.5)
+	same(t, "as long", o.together(2, 1.5), 3)
+	same(t, "none", Overlap{Off: true}.together(4, 3), 7)
 
 	m := handModel(t, Options{Overlap: o})
 	four := groupOf(0, 0, 1, 1, 1, 1, 1)
@@ -227,7 +227,7 @@ func TestOverlap(t *testing.T) {
 
 	// The default: 1.1256 for both.
 	d := handModel(t, Options{}).options.Overlap
-	same(t, "default", d.Together(4, 1), 1.1256+4-1)
+	same(t, "default", d.together(4, 1), 1.1256+4-1)
 }
 
 // Eight replicas in two machines. A path between them costs 6 s and 100 kB/s. Of X bytes: a ring 7 (6 + X/800); within
@@ -376,7 +376,7 @@ func TestUnpriced(t *testing.T) {
 // Times to divide a micro-batch by: of b, twice as slow and calibrated by 1.5, layers 1 and 2 take (1.5 + 4) k n 3 seconds, and
 // forward once more where half of them is recomputed.
 func TestTimes(t *testing.T) {
-	times := handModel(t, Options{GlobalBatches: []int{8}, Calibration: Calibration{Compute: map[string]float64{"b": 1.5}}}).Times()
+	times := handModel(t, Options{GlobalBatches: []int{8}, Calibration: Calibration{Compute: map[string]float64{"b": 1.5}}}).ReplicaTimes()
 	for _, c := range []struct {
 		class, samples int
 		again, want    float64

@@ -2,14 +2,12 @@ package costmodel
 
 import (
 	"math"
-	"slices"
 
-	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/planner/search"
 )
 
-// Condition is a preset condition: the samples of an iteration, of a micro-batch, and how many replicas share it at stage
-// boundaries. It implements search.Costs, search.Relaxer, and has Grain.
+// Condition is a preset condition: the samples of an iteration and of a micro-batch, and the number of replicas that share the micro-batch in every
+// stage. It is the cost function of a search (search.Costs).
 type Condition struct {
 	*Model
 	GlobalBatch    int // samples of an iteration
@@ -22,23 +20,7 @@ type Condition struct {
 	labels         []label  // of stages of small models
 	packings       []packed // of stages of large ones
 	packer         packer
-	guessed        bool // some stage was packed: there may be better ones
-	relaxed        bool // stages are bounds, not plans
-}
-
-// Relaxed implements search.Relaxer: the condition with lower bounds for stages.
-func (c *Condition) Relaxed() search.Costs {
-	r := *c
-	r.relaxed, r.cells, r.packer, r.guessed = true, map[cellKey]*cell{}, packer{}, false
-	return &r
-}
-
-// configuration is a shape's device groups, one or two of different classes, and the strategies of layers on them.
-type configuration struct {
-	groups     []Group
-	strategies []Strategy
-	costs      [][]layerCost // by kind of layer and strategy
-	most       layerCost     // the most states, active and peak bytes that all layers together may take
+	guessed        bool // some stage was packed: better strategies may exist
 }
 
 // Conditions are all that the options allow.
@@ -51,10 +33,7 @@ func (m *Model) Conditions() []*Condition {
 }
 
 func (m *Model) conditions() []*Condition {
-	devices := 0
-	for _, c := range m.topology.Classes {
-		devices += c.Count
-	}
+	devices := m.count()
 	var all []*Condition
 	for _, batch := range m.options.GlobalBatches {
 		replicas := m.options.Replicas
@@ -121,144 +100,6 @@ func (m *Model) condition(batch, replicas, samples int) *Condition {
 	}
 	c.boundWork()
 	return c
-}
-
-// add makes a shape of groups, if the devices exist and a replica's share was profiled.
-func (c *Condition) add(groups []Group) {
-	shape := make(search.Shape, len(c.topology.Classes))
-	for _, g := range groups {
-		n, per := g.Devices(), c.topology.Classes[g.Class].PerMachine
-		if n > c.topology.Classes[g.Class].Count || n > per && n%per != 0 {
-			return
-		}
-		shape[g.Class] = n
-	}
-	if !c.share(groups) {
-		return
-	}
-	c.configure(groups, shape)
-	if len(groups) == 1 {
-		return
-	}
-	if equal := c.equal(groups); !slices.EqualFunc(equal, groups, func(a, b Group) bool { return slices.Equal(a.Shares, b.Shares) }) {
-		c.configure(equal, shape)
-	}
-}
-
-// equal is the groups with equal shares.
-func (c *Condition) equal(groups []Group) []Group {
-	all := slices.Clone(groups)
-	for i := range all {
-		all[i].Shares = slices.Repeat([]int{c.MicroBatch / c.replicas}, all[i].Replicas)
-	}
-	return all
-}
-
-// configure makes a shape of groups that have shares, if they can run every layer.
-func (c *Condition) configure(groups []Group, shape search.Shape) {
-	f := configuration{groups: groups}
-	f.strategies = c.strategies(groups)
-	if !c.price(&f) {
-		return
-	}
-	c.shapes = append(c.shapes, shape)
-	c.configurations = append(c.configurations, f)
-}
-
-// share sets the groups' shares of a micro-batch: equal within a class, by the allocation of micro-batches to nodes
-// between classes, with the time of the whole model as a node's time, or equal everywhere.
-func (c *Condition) share(groups []Group) bool {
-	if len(groups) == 1 {
-		groups[0].Shares = Even(c.MicroBatch, groups[0].Replicas)
-		return true
-	}
-	if c.even {
-		copy(groups, c.equal(groups))
-		return true
-	}
-	nodes := cluster.Cluster{GlobalBatch: c.MicroBatch, Workload: c.profile.Model}
-	var perf []cluster.Performance
-	for _, g := range groups {
-		p, ok := c.performance(g)
-		if !ok {
-			return false
-		}
-		most := c.most(g)
-		for range g.Replicas {
-			nodes.Nodes = append(nodes.Nodes, cluster.Node{Name: c.devices[g.Class], Device: c.devices[g.Class], Limit: most})
-			perf = append(perf, p)
-		}
-	}
-	sizes := make([]int, len(perf))
-	if _, err := new(cluster.Allocator).AllocateOnce(&nodes, perf, sizes); err != nil {
-		return false
-	}
-	first := 0
-	for i := range groups {
-		groups[i].Shares = sizes[first:][:groups[i].Replicas:groups[i].Replicas]
-		first += groups[i].Replicas
-	}
-	return true
-}
-
-// performance fits the time of the whole model on a replica of a group by a line through two micro-batches.
-func (c *Condition) performance(g Group) (p cluster.Performance, ok bool) {
-	low, high := c.MicroBatch/c.replicas, c.MicroBatch/c.replicas
-	for n := 2 * high; n <= c.MicroBatch; n *= 2 {
-		if _, ok := c.whole(g, n); !ok {
-			break
-		}
-		high = n
-	}
-	if low == high {
-		low = max(1, low/2)
-	}
-	a, ok1 := c.whole(g, low)
-	b, ok2 := c.whole(g, high)
-	if !ok1 || !ok2 {
-		return p, false
-	}
-	p.PerSample = b / float64(high)
-	if high > low {
-		p.PerSample = max((b-a)/float64(high-low), 1e-3*b/float64(high))
-		p.Overhead = max(0, a-p.PerSample*float64(low))
-	}
-	return p, p.PerSample > 0
-}
-
-// Even divides samples over replicas, the larger parts first.
-func Even(samples, replicas int) []int {
-	all := make([]int, replicas)
-	for i := range all {
-		all[i] = samples / replicas
-		if i < samples%replicas {
-			all[i]++
-		}
-	}
-	return all
-}
-
-// whole is the seconds of all layers on one replica of a group.
-func (c *Condition) whole(g Group, samples int) (float64, bool) {
-	s := 0.0
-	for l := range c.profile.Layers {
-		r, ok := c.Curve(l, g.Class, g.Tensor).At(samples)
-		if !ok {
-			return 0, false
-		}
-		s += r.Forward + r.Backward
-	}
-	return s * c.PassFactor(g.Class), true
-}
-
-// most is the largest micro-batch that every layer was profiled with.
-func (c *Condition) most(g Group) int {
-	most := math.MaxInt32
-	for l := range c.profile.Layers {
-		runs := c.Curve(l, g.Class, g.Tensor)
-		most = min(most, runs[len(runs)-1].MicroBatch)
-	}
-	return most
 }
 
 // boundWork finds the least device-seconds of each layer on each class over all configurations.
@@ -345,4 +186,34 @@ func (c *Condition) Fits(shape int, used []int) bool {
 		}
 	}
 	return true
+}
+
+// Kind implements search.Costs: the classes of a shape, and whether it is less than a machine.
+func (c *Condition) Kind(shape int) int {
+	kind := 0
+	for class, n := range c.shapes[shape] {
+		if n > 0 {
+			kind |= 2 << class
+		}
+	}
+	if g := c.configurations[shape].groups; len(g) == 1 && g[0].Devices() < c.topology.Classes[g[0].Class].PerMachine {
+		kind |= 1
+	}
+	return kind
+}
+
+// Boundary implements search.Costs; see links.send.
+func (c *Condition) Boundary(layer, shape, next int, used []int) (busy, sum float64) {
+	groups := c.configurations[shape].groups
+	class := groups[0].Class
+	// The next stage begins in the machine in which this one ends.
+	together := c.Kind(shape) == next && next&1 == 1 && (c.topology.Classes[class].Count-used[class])%c.topology.Classes[class].PerMachine != 0
+	var to []int
+	for other := range c.topology.Classes {
+		if next&(2<<other) != 0 {
+			to = append(to, other)
+		}
+	}
+	s := c.send(groups, c.input(layer), to, together)
+	return s, s
 }

@@ -15,15 +15,15 @@ type cellKey struct {
 	inflight int32
 }
 
-// cell holds the Pareto labels of a stage, by all numbers that matter when layers are put before it.
+// cell holds the Pareto labels of a stage, which are compared in all numbers that matter when layers are put before it.
 type cell struct {
 	labels []int32
 	points []search.Point
 	priced bool
-	many   bool // labels, which are not kept
+	many   bool // there are more than mostLabels, and none is kept
 }
 
-// label is a choice of strategies for a stage: that of its first layer, and the label of the others.
+// label is a choice of strategies for a stage: that of its first layer, and the label of its other layers. Its numbers are by group.
 type label struct {
 	step         [MaxGroups]float64
 	perIteration [MaxGroups]float64
@@ -36,7 +36,7 @@ type label struct {
 // exactLayers is the largest number of layers of a model whose stages keep all Pareto labels; larger models are packed.
 const exactLayers = 8
 
-// mostLabels of a stage are kept. Where memory is short and every layer another, there are many times as many; such a stage is packed, too.
+// mostLabels of a stage are kept. Where memory is short and every layer differs, there are many times as many; such a stage is packed, too.
 const mostLabels = 1 << 12
 
 // Stage implements search.Costs. Its points are Pareto points over all choices of a strategy for each layer: labels grow
@@ -122,7 +122,7 @@ func (c *Condition) cell(k cellKey, from, to int) *cell {
 					l.memory[g] += o.memory[g]
 					l.peak[g] = max(l.peak[g], o.peak[g])
 				}
-				l.step[0] += c.convert(f.groups, from+1, c.MicroBatch, strategy, f.strategies[o.strategy])
+				l.step[0] += c.convert(f.groups, c.MicroBatch, c.input(from+1), strategy, f.strategies[o.strategy])
 			}
 			if c.fits(f, &l) {
 				made = append(made, l)
@@ -142,40 +142,46 @@ func (c *Condition) cell(k cellKey, from, to int) *cell {
 
 func (c *Condition) fits(f *configuration, l *label) bool {
 	for i, g := range f.groups {
-		if l.memory[i]+l.peak[i]+c.Reserve(g.Class) > c.Limit(g.Class) {
+		if !c.Holds(g.Class, l.memory[i]+l.peak[i]) {
 			return false
 		}
 	}
 	return true
 }
 
-// undominated keeps the labels that no other with the same tensor degree of the first layer dominates, in memory as well unless there
-// is room for any.
-func (c *Condition) undominated(f *configuration, all []label, roomy bool) []label {
-	order := make([]int32, len(all))
-	for i := range order {
-		order[i] = int32(i)
-	}
-	slices.SortFunc(order, func(i, k int32) int {
-		a, b := &all[i], &all[k]
-		return cmp.Or(cmp.Compare(a.step[0], b.step[0]), cmp.Compare(a.perIteration[0], b.perIteration[0]), cmp.Compare(a.memory[0], b.memory[0]), cmp.Compare(i, k))
-	})
-	fronts := map[int]*front{}
-	var keep []label
-	for _, i := range order {
-		l := &all[i]
-		tensor := f.strategies[l.strategy].Tensor
-		if fronts[tensor] == nil {
-			fronts[tensor] = &front{}
+// roomy says whether all layers of the model fit in one stage of a configuration under any strategies, so that memory decides nothing.
+func (c *Condition) roomy(f *configuration, inflight int) bool {
+	for i, g := range f.groups {
+		if !c.Holds(g.Class, f.most.states[i]+float64(inflight)*f.most.active[i]+f.most.peak[i]) {
+			return false
 		}
-		if fronts[tensor].add(l.point(len(f.groups), roomy)) {
-			keep = append(keep, *l)
+	}
+	return true
+}
+
+// undominated keeps the labels that no other with the same tensor degree of the first layer dominates, in memory as well unless there is room for
+// any. It stops when there are more than mostLabels.
+func (c *Condition) undominated(f *configuration, all []label, roomy bool) (keep []label) {
+	slices.SortStableFunc(all, func(a, b label) int {
+		return cmp.Or(cmp.Compare(a.step[0], b.step[0]), cmp.Compare(a.perIteration[0], b.perIteration[0]), cmp.Compare(a.memory[0], b.memory[0]))
+	})
+	fronts := map[int][][]float64{} // of the labels that are kept, by tensor degree
+	for i := range all {
+		tensor, p := f.strategies[all[i].strategy].Tensor, all[i].point(len(f.groups), roomy)
+		front := fronts[tensor]
+		if k := slices.IndexFunc(front, func(o []float64) bool { return below(o, p) }); k >= 0 {
+			front[0], front[k] = front[k], front[0] // it often dominates the next as well
+			continue
+		}
+		fronts[tensor] = append(front, p)
+		if keep = append(keep, all[i]); len(keep) > mostLabels {
+			break
 		}
 	}
 	return keep
 }
 
-// point is what of a label another must not exceed to dominate it, its first step aside: labels are sorted by that.
+// point is the numbers of a label that another must not exceed to dominate it, except the step of the first group, by which labels are sorted.
 func (l *label) point(groups int, roomy bool) []float64 {
 	p := append(make([]float64, 0, 4*groups-1), l.perIteration[:groups]...)
 	p = append(p, l.step[1:groups]...)
@@ -185,39 +191,7 @@ func (l *label) point(groups int, roomy bool) []float64 {
 	return p
 }
 
-// front holds points of which none is at least as good as a later one in everything. So that few are looked at for each, most lie in boxes,
-// k-d trees (Bentley, Multidimensional binary search trees used for associative searching, 1975) that are joined as they become as large.
-type front struct {
-	boxes []*box
-	last  [][]float64 // in no box yet
-}
-
-// boxed is how many points make a box.
-const boxed = 16
-
-// add adds a point unless one is at least as good in everything.
-func (f *front) add(p []float64) bool {
-	for _, b := range f.boxes {
-		if b.dominates(p) {
-			return false
-		}
-	}
-	for _, o := range f.last {
-		if below(o, p) {
-			return false
-		}
-	}
-	if f.last = append(f.last, p); len(f.last) == boxed*boxed {
-		all := f.last
-		for n := len(f.boxes); n > 0 && f.boxes[n-1].count <= len(all); n-- {
-			all, f.boxes = f.boxes[n-1].points(all), f.boxes[:n-1]
-		}
-		f.boxes, f.last = append(f.boxes, newBox(all, 0)), nil
-	}
-	return true
-}
-
-// below reports whether no number of a is above that of b.
+// below says whether no number of a is above that of b.
 func below(a, b []float64) bool {
 	for i, v := range a {
 		if v > b[i] {
@@ -225,56 +199,4 @@ func below(a, b []float64) bool {
 		}
 	}
 	return true
-}
-
-// box holds points: up to boxed, or two boxes.
-type box struct {
-	low   []float64 // the least of each number
-	count int
-	some  [][]float64
-	parts []*box
-}
-
-func newBox(all [][]float64, by int) *box {
-	b := &box{low: slices.Clone(all[0]), count: len(all)}
-	for _, p := range all {
-		for i, v := range p {
-			b.low[i] = min(b.low[i], v)
-		}
-	}
-	if len(all) <= boxed {
-		b.some = slices.Clone(all)
-		return b
-	}
-	slices.SortFunc(all, func(p, q []float64) int { return cmp.Compare(p[by], q[by]) })
-	half, by := len(all)/2, (by+1)%len(b.low)
-	b.parts = []*box{newBox(all[:half], by), newBox(all[half:], by)}
-	return b
-}
-
-// dominates reports whether some point of the box is at least as good as another in everything.
-func (b *box) dominates(p []float64) bool {
-	if !below(b.low, p) {
-		return false
-	}
-	for _, o := range b.some {
-		if below(o, p) {
-			return true
-		}
-	}
-	for _, part := range b.parts {
-		if part.dominates(p) {
-			return true
-		}
-	}
-	return false
-}
-
-// points appends those of the box.
-func (b *box) points(to [][]float64) [][]float64 {
-	to = append(to, b.some...)
-	for _, part := range b.parts {
-		to = part.points(to)
-	}
-	return to
 }

@@ -7,25 +7,23 @@ import (
 	"github.com/evenkeel/evenkeel/planner/layerprofile"
 )
 
-// layerCost is the cost of a layer under a strategy, by group; its steps are +Inf where it cannot run.
-type layerCost struct {
-	step         [MaxGroups]float64 // seconds of a micro-batch
-	perIteration [MaxGroups]float64 // seconds
-	states       [MaxGroups]float64 // bytes
-	active       [MaxGroups]float64 // bytes for each micro-batch in flight
-	peak         [MaxGroups]float64 // bytes while it runs
-	whole        [MaxGroups]float64 // bytes of a micro-batch's activations, whether recomputed or not
-	terms        [MaxGroups]terms
+// DeviceLayer is a layer on a device: on replicas of Tensor devices of a class, of which the busiest takes Share samples of a micro-batch.
+type DeviceLayer struct {
+	Layer, Class, Tensor, Share int
+
+	Run     layerprofile.Run // what was measured so
+	Holding *Holding
+	ToAll   float64 // seconds of sending samples to experts and back, in a pass
 }
 
-// terms are the parts of a layer's times. Gathering is what a pass does not hide.
-type terms struct {
+// Times are the parts of a layer's times on a device, in seconds. Gathering is what a pass does not hide.
+type Times struct {
 	forward, backward, recompute  float64
 	gatherForward, gatherBackward float64
 	sync, update                  float64
 }
 
-func (t *terms) add(o terms) {
+func (t *Times) add(o Times) {
 	t.forward += o.forward
 	t.backward += o.backward
 	t.recompute += o.recompute
@@ -35,102 +33,142 @@ func (t *terms) add(o terms) {
 	t.update += o.update
 }
 
-// step is the seconds of a micro-batch.
-func (t terms) step() float64 {
+// Step is the seconds of a micro-batch, both passes.
+func (t Times) Step() float64 {
 	return t.forward + t.backward + t.recompute + t.gatherForward + t.gatherBackward
 }
 
-// strategies are those to choose from on groups.
-func (c *Condition) strategies(groups []Group) []Strategy {
-	tensors := []int{0}
-	if len(groups) == 1 {
-		g := groups[0]
-		for _, other := range c.tensors[g.Class] {
-			if other != g.Tensor && g.Devices()%other == 0 && g.Devices()/other <= c.MicroBatch {
-				tensors = append(tensors, other)
-			}
-		}
-	}
-	var all []Strategy
-	for _, tensor := range tensors {
-		for _, s := range c.options.Shardings {
-			for _, y := range c.Recomputations() {
-				y.Tensor, y.Sharding = tensor, s
-				all = append(all, y)
-			}
-		}
-	}
-	return all
+// Forward is the seconds of a forward pass.
+func (t Times) Forward() float64 { return t.forward + t.gatherForward }
+
+// Once is the seconds of what comes once in an iteration: exchange that nothing hides, and update.
+func (t Times) Once() float64 { return t.sync + t.update }
+
+// Memory is what a layer takes of a device, in bytes.
+type Memory struct {
+	States      float64 // weights, gradients, optimizer, buffers
+	Activations float64 // of a micro-batch in flight
+	Working     float64 // while the layer runs: its input and output,
+	Again       float64 // what is recomputed,
+	gathered    float64 // and what is gathered of what is sharded
+	whole       float64 // the activations of a micro-batch, whether they are recomputed or not
 }
 
-// price fills the costs of all kinds of layers on a configuration; false if some layer runs under no strategy.
-func (c *Condition) price(f *configuration) bool {
-	first := map[int32]int{}
-	for l, k := range c.kindOf {
-		if _, ok := first[k]; !ok {
-			first[k] = l
-		}
+// OnDevice prices a layer on a device under a strategy, of which the tensor degree is the DeviceLayer's.
+func (m *Model) OnDevice(a *DeviceLayer, y Strategy) (x Times, u Memory) {
+	o, h, passes := &m.options, a.Holding, m.PassFactor(a.Class)
+	x = Times{forward: a.Run.Forward * passes, backward: a.Run.Backward * passes}
+	switch {
+	case y.Checkpoint:
+		x.recompute = x.forward
+	case y.Selective:
+		x.recompute = a.Run.Selective * passes
 	}
-	f.costs = make([][]layerCost, len(first))
-	for k, l := range first {
-		runs := false
-		for _, y := range f.strategies {
-			cost := c.layer(f.groups, l, c.MicroBatch, y)
-			if n, _, _ := replicas(f.groups, c.MicroBatch, y, 0); n*c.spread.Context == 1 && y.Sharding != Replicated && slices.Contains(c.options.Shardings, Replicated) {
-				cost = never // the same as not sharded
-			}
-			runs = runs || !math.IsInf(cost.step[0], 1)
-			f.costs[k] = append(f.costs[k], cost)
-		}
-		f.dropDominated(f.costs[k])
-		if !runs {
-			return false
-		}
+	x.update = h.update(a.Run.Update*m.slow(a.Class), y.Sharding)
+	backward := x.backward + x.recompute
+	// What is exchanged while a pass computes.
+	ahead := m.ring(a.Class, a.Tensor, a.Share, m.profile.Layers[a.Layer].Context)
+	behind := 2 * ahead // keys and values, and their gradients
+	if y.Checkpoint || y.Selective {
+		behind += ahead
 	}
-	for _, k := range c.kindOf {
-		for g := range f.groups {
-			var states, active float64
-			for _, cost := range f.costs[k] {
-				states, active = max(states, cost.states[g]), max(active, cost.active[g])
-				f.most.peak[g] = max(f.most.peak[g], cost.peak[g])
-			}
-			f.most.states[g] += states
-			f.most.active[g] += active
-		}
+	switch y.Sharding {
+	case Full:
+		ahead += h.gatherWeights
+		behind += h.gatherWeights + h.gatherGradients
+		u.gathered = h.weights + h.gradients
+	case Gradients:
+		// A device keeps its part of the gradients alone, so every micro-batch's are scattered; the weights are gathered
+		// after the update, when nothing computes.
+		behind += h.gatherGradients
+		x.sync = h.gatherWeights
+		u.gathered = h.gradients // until they are scattered
+	default:
+		allReduce := 2 * h.gatherGradients // a reduce-scatter, then an all-gather
+		x.sync = m.unhidden(y.Sharding, backward, allReduce)
 	}
-	return true
+	x.gatherForward = o.Overlap.together(x.forward, ahead) - x.forward + a.ToAll
+	x.gatherBackward = o.Overlap.together(backward, behind) - backward + a.ToAll
+	if y.Checkpoint {
+		x.gatherBackward += a.ToAll
+	}
+	u.States = h.states(o.States, y.Sharding) + a.Run.Fixed
+	k, activations := float64(a.Share)/float64(m.spread.Context), o.Calibration.Activations
+	input, freed := m.input(a.Layer)*k, activations*a.Run.Freed*k
+	u.Activations = activations * a.Run.Activation * k
+	u.Working = o.Calibration.Working * ((m.input(a.Layer) + m.profile.Layers[a.Layer].Output) * k)
+	if o.Sequence && a.Tensor > 1 { // devices keep parts of what they otherwise all have
+		u.Activations -= activations * a.Run.Sequence * k
+		input /= float64(a.Tensor)
+	}
+	u.whole = u.Activations
+	switch {
+	case y.Checkpoint:
+		u.Activations, u.Again = input, u.whole
+	case y.Selective:
+		u.Activations, u.Again = u.whole-freed, freed
+	}
+	return x, u
 }
 
-// dropDominated leaves out strategies of a layer that another of the same tensor degree is as good as in every number.
-func (f *configuration) dropDominated(costs []layerCost) {
-	for i := range costs {
-		for j := range costs {
-			if i != j && f.strategies[i].Tensor == f.strategies[j].Tensor && !math.IsInf(costs[j].step[0], 1) && costs[j].atMost(&costs[i], len(f.groups)) && (j < i || !costs[i].atMost(&costs[j], len(f.groups))) {
-				costs[i] = never
-				break
-			}
-		}
+// unhidden is the part of an exchange of once an iteration that lasts longer than the backward pass of a layer that it may hide behind.
+func (m *Model) unhidden(s Sharding, backward, exchange float64) float64 {
+	if m.late == lateAll || m.late == lateUnsharded && s == Replicated {
+		return exchange
 	}
+	return m.options.Overlap.together(backward, exchange) - backward
 }
 
-// atMost reports whether a layer takes no more than another of anything on so many groups.
-func (c *layerCost) atMost(o *layerCost, groups int) bool {
-	for g := range groups {
-		if c.step[g] > o.step[g] || c.perIteration[g] > o.perIteration[g] || c.states[g] > o.states[g] || c.active[g] > o.active[g] || c.peak[g] > o.peak[g] {
-			return false
-		}
+// slow is the factor on the profile's times of a class, for a device.
+func (m *Model) slow(class int) float64 {
+	k := &m.topology.Classes[class]
+	if f, ok := m.options.Calibration.Compute[k.Device]; ok {
+		return f * k.Slowdown
 	}
-	return true
+	return k.Slowdown
 }
 
-// roomy says whether all layers of the model fit in one stage of a configuration under any strategies: then memory decides nothing.
-func (c *Condition) roomy(f *configuration, inflight int) bool {
-	for i, g := range f.groups {
-		if f.most.states[i]+float64(inflight)*f.most.active[i]+f.most.peak[i]+c.Reserve(g.Class) > c.Limit(g.Class) {
-			return false
+// PassFactor is the factor on the profile's times of passes, which the devices of a unit divide among them.
+func (m *Model) PassFactor(class int) float64 { return m.slow(class) / float64(m.spread.Context) }
+
+// layerCost is the cost of a layer under a strategy, by group; its steps are +Inf where it cannot run.
+type layerCost struct {
+	step         [MaxGroups]float64 // seconds of a micro-batch
+	perIteration [MaxGroups]float64 // seconds
+	states       [MaxGroups]float64 // bytes
+	active       [MaxGroups]float64 // bytes for each micro-batch in flight
+	peak         [MaxGroups]float64 // bytes while it runs
+	whole        [MaxGroups]float64 // bytes of a micro-batch's activations, whether recomputed or not
+	times        [MaxGroups]Times
+}
+
+// never is the cost of what cannot run.
+var never = layerCost{step: [MaxGroups]float64{math.Inf(1), math.Inf(1), math.Inf(1), math.Inf(1)}}
+
+// layer prices layer l on groups under a strategy, with so many samples in a micro-batch.
+func (m *Model) layer(groups []Group, l, samples int, y Strategy) layerCost {
+	var cost layerCost
+	for i, g := range groups {
+		_, tensor, share := replicas(groups, samples, y, i)
+		run, ok := m.Curve(l, g.Class, tensor).At(share)
+		if !ok || m.Cannot(groups, g, l, tensor) != "" {
+			return never
 		}
+		h := m.HoldOn(groups, i, l, samples, y)
+		x, u := m.OnDevice(&DeviceLayer{l, g.Class, tensor, share, run, &h, m.ToAll(g, l, tensor, share)}, y)
+		cost.times[i], cost.step[i], cost.perIteration[i] = x, x.Step(), x.Once()
+		cost.states[i], cost.active[i], cost.whole[i] = u.States, u.Activations, u.whole
+		cost.peak[i] = u.Working + u.Again + u.gathered
 	}
-	return true
+	return cost
+}
+
+// ToAll is the seconds in which a pass sends what replicas have of a share to the experts of a layer and back; 0: they are not divided.
+func (m *Model) ToAll(g Group, l, tensor, share int) float64 {
+	if !m.Divides(l) {
+		return 0
+	}
+	return 2 * m.toAll(g, tensor, share, m.profile.Layers[l].ExpertBytes)
 }
 
 // replicas is the number of replicas of a layer over all groups, and the tensor degree and largest share in group g.
@@ -144,97 +182,4 @@ func replicas(groups []Group, samples int, y Strategy, g int) (n, tensor, share 
 	}
 	n = own.Devices() / y.Tensor
 	return n, y.Tensor, (samples + n - 1) / n
-}
-
-// never is the cost of what cannot run.
-var never = layerCost{step: [MaxGroups]float64{math.Inf(1), math.Inf(1), math.Inf(1), math.Inf(1)}}
-
-// layer prices layer l on groups under a strategy, with so many samples in a micro-batch.
-func (m *Model) layer(groups []Group, l, samples int, y Strategy) layerCost {
-	var cost layerCost
-	o, calibration := &m.options, &m.options.Calibration
-	for i, g := range groups {
-		n, tensor, share := replicas(groups, samples, y, i)
-		run, ok := m.Curve(l, g.Class, tensor).At(share)
-		if !ok || m.Cannot(groups, g, l, tensor) != "" {
-			return never
-		}
-		passes := m.PassFactor(g.Class)
-		x := terms{forward: run.Forward * passes, backward: run.Backward * passes}
-		switch {
-		case y.Checkpoint:
-			x.recompute = x.forward
-		case y.Selective:
-			x.recompute = run.Selective * passes
-		}
-		h := m.Hold(l, tensor, n, func(bytes float64) float64 { return m.Gather(groups, samples, y, i, bytes) },
-			func(bytes float64) float64 { return m.GatherExperts(g, tensor, bytes) })
-		x.update = h.Update(run.Update*m.DeviceFactor(g.Class), y.Sharding)
-		backward := x.backward + x.recompute
-		// What is exchanged while a pass computes.
-		ahead := m.Ring(g.Class, l, tensor, share)
-		behind := 2 * ahead // keys and values, and their gradients
-		if y.Checkpoint || y.Selective {
-			behind += ahead
-		}
-		switch y.Sharding {
-		case Full:
-			ahead += h.GatherWeights
-			behind += h.GatherWeights + h.GatherGradients
-		case Gradients:
-			// A device keeps its part of the gradients alone, so every micro-batch's are scattered; the weights are gathered
-			// after the update, when nothing computes.
-			behind += h.GatherGradients
-			x.sync = h.GatherWeights
-		default:
-			allReduce := 2 * h.GatherGradients // a reduce-scatter, then an all-gather
-			x.sync = m.Behind(y.Sharding, backward, allReduce)
-		}
-		toAll := 2 * m.ToAll(g, l, tensor, share) // there and back, while nothing computes
-		x.gatherForward = o.Overlap.Together(x.forward, ahead) - x.forward + toAll
-		x.gatherBackward = o.Overlap.Together(backward, behind) - backward + toAll
-		if y.Checkpoint {
-			x.gatherBackward += toAll
-		}
-		cost.terms[i] = x
-		cost.step[i] = x.step()
-		cost.perIteration[i] = x.sync + x.update
-		cost.states[i] = h.States(o.States, y.Sharding) + run.Fixed
-		kept := m.Keeps(&run, l, tensor, share)
-		cost.active[i], cost.whole[i] = kept.Activation, kept.Activation
-		cost.peak[i] = calibration.Working * kept.Working
-		switch {
-		case y.Checkpoint:
-			cost.active[i] = kept.Input
-			cost.peak[i] += kept.Activation
-		case y.Selective:
-			cost.active[i] -= kept.Freed
-			cost.peak[i] += kept.Freed
-		}
-		switch y.Sharding {
-		case Full:
-			cost.peak[i] += h.weights + h.gradients
-		case Gradients:
-			cost.peak[i] += h.gradients // until they are scattered
-		}
-	}
-	return cost
-}
-
-// kept is the bytes of a micro-batch's share in a device: from its forward to its backward pass, of these what selective recomputation
-// does not keep, the layer's input, and input and output while it runs.
-type Kept struct{ Activation, Freed, Input, Working float64 }
-
-func (m *Model) Keeps(run *layerprofile.Run, l, tensor, share int) Kept {
-	k, activations := float64(share)/float64(m.spread.Context), m.options.Calibration.Activations
-	before := 0.0
-	if l > 0 {
-		before = m.profile.Layers[l-1].Output
-	}
-	x := Kept{activations * run.Activation * k, activations * run.Freed * k, before * k, (before + m.profile.Layers[l].Output) * k}
-	if m.options.Sequence && tensor > 1 { // devices keep parts of what they otherwise all have
-		x.Activation -= activations * run.Sequence * k
-		x.Input /= float64(tensor)
-	}
-	return x
 }

@@ -1,35 +1,36 @@
 package costmodel
 
-import "slices"
+import (
+	"slices"
 
-// place is how many machines a group lies in, and the most of its devices that lie in one of them. Plans of the search
-// begin with a machine or lie within one, those by hand need not.
-func (m *Model) Place(g Group) (machines, most int) {
-	per := m.topology.Classes[g.Class].PerMachine
-	end := g.First + g.Devices()
-	head, tail := per-g.First%per, (end-1)%per+1 // devices of the first and the last machine up to the group's border
-	switch machines = (end-1)/per - g.First/per + 1; machines {
-	case 1:
-		return 1, g.Devices()
-	case 2:
-		return 2, max(head, tail)
-	default:
-		return machines, per
-	}
+	"github.com/evenkeel/evenkeel/cluster"
+)
+
+// links are the paths between devices. Its methods are the seconds of transfers and collectives, in bytes of one device.
+type links struct {
+	devices
+	inside  []cluster.Path   // between devices of a machine of each class
+	between [][]cluster.Path // between machines of two classes
+	factor  float64          // of all times, by calibration
 }
 
-// gather is the seconds of an all-gather or a reduce-scatter between the replicas of a layer, of so many bytes for each
-// device of group g when whole: over a ring of all, or within machines and then between them; the cheaper.
-func (m *Model) Gather(groups []Group, samples int, y Strategy, g int, bytes float64) float64 {
+// Inside is the path between devices of a machine of a class.
+func (m *links) Inside(class int) cluster.Path { return m.inside[class] }
+
+// Between is the path between machines of two classes.
+func (m *links) Between(a, b int) cluster.Path { return m.between[a][b] }
+
+// gather is the seconds of an all-gather or a reduce-scatter between the replicas of a layer, of so many bytes for each device of group g when
+// whole: over a ring of all, or within machines and then between them; the cheaper.
+func (m *links) gather(groups []Group, samples int, y Strategy, g int, bytes float64) float64 {
 	all, own, _ := replicas(groups, samples, y, g)
 	all *= m.spread.Context
 	if all == 1 || bytes == 0 {
 		return 0
 	}
-	n, factor := float64(all), m.options.Calibration.Links
+	n := float64(all)
 	if machines, _ := m.Place(groups[0]); len(groups) == 1 && machines == 1 {
-		g := groups[0]
-		return factor * (n - 1) * m.inside[g.Class].Seconds(bytes/n)
+		return m.factor * (n - 1) * m.inside[groups[0].Class].Seconds(bytes/n)
 	}
 	// A machine's link carries the rings of all devices of a replica that it has: the whole layer, if it has them all.
 	whole := bytes * float64(min(own, m.topology.Classes[groups[g].Class].PerMachine))
@@ -49,65 +50,75 @@ func (m *Model) Gather(groups []Group, samples int, y Strategy, g int, bytes flo
 	}
 	ring := (n - 1) * out.Seconds(whole/n)
 	hierarchy := inside + (machines-1)*out.Seconds(whole/machines)
-	return factor * min(ring, hierarchy)
+	return m.factor * min(ring, hierarchy)
 }
 
-// convert is the seconds, both ways, to redistribute the input of layer l between two strategies.
-func (m *Model) convert(groups []Group, l, samples int, from, to Strategy) float64 {
-	if from.Tensor == to.Tensor || l == 0 {
+// gatherExperts is gather for bytes of experts: among the replicas that have the same experts, one of each block.
+func (m *links) gatherExperts(g Group, tensor int, bytes float64) float64 {
+	e := m.spread.Experts
+	same := float64(g.Devices() / tensor / e)
+	if same <= 1 || bytes == 0 {
+		return 0
+	}
+	machines, most := m.Place(g)
+	if machines == 1 {
+		return m.factor * (same - 1) * m.inside[g.Class].Seconds(bytes/same)
+	}
+	replicas := most / tensor // of a machine
+	here, apart := 1.0, same  // that have the same experts in a machine, and machines that these are in
+	if replicas >= e {
+		here, apart = float64(replicas/e), float64(machines)
+	}
+	out := m.between[g.Class][g.Class]
+	whole := bytes * float64(tensor*min(e, replicas)) // the rings of all devices of a machine that have others
+	return m.factor * min((same-1)*out.Seconds(whole/same), (here-1)*m.inside[g.Class].Seconds(bytes/here)+(apart-1)*out.Seconds(whole/apart))
+}
+
+// ring is the seconds in which the devices of a unit pass the keys and values of a replica's share around, once. sample is the bytes of a sample.
+func (m *links) ring(class, tensor, share int, sample float64) float64 {
+	c := float64(m.spread.Context)
+	return m.factor * (c - 1) * m.inside[class].Seconds(sample*float64(share)/float64(tensor)/c)
+}
+
+// toAll is the seconds in which the replicas of a block send what each has of a share to each other's experts, one way: within machines, and over
+// a machine's link what its devices have for each of the others. sample is the bytes of a sample.
+func (m *links) toAll(g Group, tensor, share int, sample float64) float64 {
+	e := float64(m.spread.Experts)
+	bytes := sample * float64(share) / float64(tensor) / e // to each of the others
+	per := m.topology.Classes[g.Class].PerMachine
+	if machines, _ := m.Place(g); machines == 1 || tensor*m.spread.Experts <= per {
+		return m.factor * (e - 1) * m.inside[g.Class].Seconds(bytes)
+	}
+	here := float64(per / tensor) // replicas of a machine
+	return m.factor * ((here-1)*m.inside[g.Class].Seconds(bytes) + (e/here-1)*m.between[g.Class][g.Class].Seconds(float64(per)*here*bytes))
+}
+
+// convert is the seconds, both ways, to redistribute a layer's input, of so many bytes a sample, between two strategies.
+func (m *links) convert(groups []Group, samples int, sample float64, from, to Strategy) float64 {
+	if from.Tensor == to.Tensor {
 		return 0
 	}
 	g := groups[0]
 	_, a, x := replicas(groups, samples, from, 0)
 	_, b, y := replicas(groups, samples, to, 0)
 	width := float64(max(a, b))
-	bytes := m.profile.Layers[l-1].Output * float64(max(x, y)) / float64(m.spread.Context) * (width - 1) / width
+	bytes := sample * float64(max(x, y)) / float64(m.spread.Context) * (width - 1) / width
 	path := m.inside[g.Class]
 	if machines, _ := m.Place(g); machines > 1 {
 		path = m.between[g.Class][g.Class]
 	}
-	return 2 * m.options.Calibration.Links * path.Seconds(bytes)
+	return 2 * m.factor * path.Seconds(bytes)
 }
 
-// Kind implements search.Costs: the classes of a shape, and whether it is less than a machine.
-func (c *Condition) Kind(shape int) int {
-	kind := 0
-	for class, n := range c.shapes[shape] {
-		if n > 0 {
-			kind |= 2 << class
-		}
-	}
-	if g := c.configurations[shape].groups; len(g) == 1 && g[0].Devices() < c.topology.Classes[g[0].Class].PerMachine {
-		kind |= 1
-	}
-	return kind
-}
-
-// Boundary implements search.Costs; see send.
-func (c *Condition) Boundary(layer, shape, next int, used []int) (busy, sum float64) {
-	groups := c.configurations[shape].groups
-	class := groups[0].Class
-	// The next stage begins in the machine in which this one ends.
-	together := c.Kind(shape) == next && next&1 == 1 && (c.topology.Classes[class].Count-used[class])%c.topology.Classes[class].PerMachine != 0
-	var to []int
-	for other := range c.topology.Classes {
-		if next&(2<<other) != 0 {
-			to = append(to, other)
-		}
-	}
-	s := c.send(groups, layer, to, together)
-	return s, s
-}
-
-// send is the seconds of a micro-batch from a stage before layer to the next one on these classes, there and back: every
-// replica sends the activations of its share, the replicas of a machine over one link unless both stages lie together in
-// a machine, and receives as many bytes of gradients.
-func (m *Model) send(groups []Group, layer int, to []int, together bool) float64 {
+// send is the seconds of passing a micro-batch, of so many bytes a sample, from a stage to the next one on some classes, there and back: every
+// replica sends the activations of its share, the replicas of a machine over one link unless both stages lie together in a machine, and receives
+// as many bytes of gradients.
+func (m *links) send(groups []Group, sample float64, to []int, together bool) float64 {
 	longest := 0.0
 	for _, g := range groups {
-		bytes := m.profile.Layers[layer-1].Output * float64(slices.Max(g.Shares))
+		bytes := sample * float64(slices.Max(g.Shares))
 		if together {
-			return 2 * m.options.Calibration.Links * m.inside[g.Class].Seconds(bytes/float64(m.spread.Context))
+			return 2 * m.factor * m.inside[g.Class].Seconds(bytes/float64(m.spread.Context))
 		}
 		_, most := m.Place(g)
 		bytes *= float64(most) / float64(g.Tensor)
@@ -115,18 +126,28 @@ func (m *Model) send(groups []Group, layer int, to []int, together bool) float64
 			longest = max(longest, m.between[g.Class][other].Seconds(bytes))
 		}
 	}
-	return 2 * m.options.Calibration.Links * longest
+	return 2 * m.factor * longest
 }
 
-// within says whether every replica of a degree lies within a machine, or takes whole machines.
-func Within(first, n, tensor, perMachine int) bool {
-	if tensor > perMachine {
-		return tensor%perMachine == 0 && first%perMachine == 0
+// exchangeTied is the seconds of summing gradients of so many bytes that the first and the last stage share: an all-reduce between a replica of
+// each, the replicas of a machine over one link unless both stages lie together in a machine.
+func (m *links) exchangeTied(first, last *Stage, bytes float64) float64 {
+	if bytes == 0 {
+		return 0
 	}
-	for d := first; d < first+n; d += tensor {
-		if d/perMachine != (d+tensor-1)/perMachine {
-			return false
+	half := bytes / 2
+	if m.together(first, last) {
+		g := first.Groups[0]
+		return 2 * m.factor * m.inside[g.Class].Seconds(half/float64(min(g.Tensor, last.Groups[0].Tensor)))
+	}
+	longest := 0.0
+	for _, ends := range [][2]*Stage{{first, last}, {last, first}} {
+		for _, g := range ends[0].Groups {
+			_, most := m.Place(g)
+			for _, class := range ends[1].classes() {
+				longest = max(longest, m.between[g.Class][class].Seconds(half*float64(most)/float64(g.Tensor)*float64(m.spread.Context)))
+			}
 		}
 	}
-	return true
+	return 2 * m.factor * longest
 }

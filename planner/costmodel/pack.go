@@ -8,10 +8,10 @@ import (
 	"github.com/evenkeel/evenkeel/planner/search"
 )
 
-// A stage of a large model is packed: its layers' strategies are chosen as in the multiple-choice knapsack problem.
-// Every layer begins with the strategy that takes the least memory; then the changes that save the most time per byte are
-// made, kind of layer by kind of layer, until the memory is full. Solved with fractions of layers (relaxed) this is a
-// lower bound on every choice (Sinha and Zoltners, The multiple-choice knapsack problem, 1979).
+// A stage of a large model is packed: its layers' strategies are chosen as in the multiple-choice knapsack problem (Sinha and Zoltners, The
+// multiple-choice knapsack problem, 1979). Every layer begins with the strategy that takes the least memory. Then layers change to quicker
+// strategies, those first that save the most time per byte, until the memory is full. Where the last change may be of a part of a layer (relaxed),
+// the result is a lower bound on every choice.
 
 // packed is a choice of strategies: so many layers of a kind under a strategy.
 type packed []packedRun
@@ -27,10 +27,10 @@ type option struct {
 	cost, memory float64 // memory as a share of the capacity of the fullest group
 }
 
-// upgrade is a change from one option of a kind to the next on its lower convex hull.
+// upgrade is a change of a kind's layers from one option to the next on its lower convex hull of cost over memory.
 type upgrade struct {
 	item, level int
-	slope       float64 // cost saved for memory
+	slope       float64 // cost that it saves per memory
 }
 
 // item is a kind of layer in a stage.
@@ -58,27 +58,27 @@ func (c *Condition) kindsIn(p *packer, from, to int) {
 	}
 }
 
-// weights are those of the times in what a stage is packed for: the least weighted sum of step and per-iteration cost.
+// weights are those of the two times: a stage is packed for the least weighted sum of step and per-iteration cost.
 type weights struct{ step, perIteration float64 }
 
-// pack chooses strategies for the layers in the packer, between those of one tensor degree (negative: of any, as if
-// conversion were free) whose peak is at most peak; all: none of them would be chosen instead with more memory. Not ok: they do not fit.
-func (c *Condition) pack(f *configuration, inflight int, tensor int, peak [MaxGroups]float64, weight weights, relaxed bool) (least float64, all, ok bool) {
+// pack chooses strategies for the layers in the packer, among those of one tensor degree whose peak is at most peak. all: with more memory it would
+// choose the same. Not ok: the layers do not fit.
+func (c *Condition) pack(f *configuration, inflight int, tensor int, peak [MaxGroups]float64, weight weights) (least float64, all, ok bool) {
 	p := &c.packer
 	var capacity [MaxGroups]float64
 	for i, g := range f.groups {
-		capacity[i] = c.Limit(g.Class) - c.Reserve(g.Class) - peak[i]
+		capacity[i] = c.Room(g.Class) - peak[i]
 		if capacity[i] <= 0 {
 			return 0, false, false
 		}
 	}
 	for i := range p.items {
-		c.setOptions(f, &p.items[i], inflight, tensor, peak, capacity, weight, relaxed)
+		c.setOptions(f, &p.items[i], inflight, tensor, peak, capacity, weight)
 	}
-	return p.fill(relaxed)
+	return p.fill(false)
 }
 
-// fill solves the knapsack of the items' hulls; relaxed, the last upgrade may be of part of a layer. All: there is memory for every upgrade.
+// fill solves the knapsack of the items' hulls. relaxed: the last upgrade may be of a part of a layer. all: there is memory for every upgrade.
 func (p *packer) fill(relaxed bool) (least float64, all, ok bool) {
 	all = true
 	p.upgrades = p.upgrades[:0]
@@ -121,7 +121,7 @@ func (p *packer) fill(relaxed bool) (least float64, all, ok bool) {
 	return least, all, true
 }
 
-// choice is what fill has chosen.
+// choice appends what fill has chosen.
 func (p *packer) choice(into packed) packed {
 	for _, it := range p.items {
 		for l, n := range it.atLevel {
@@ -133,26 +133,19 @@ func (p *packer) choice(into packed) packed {
 	return into
 }
 
-// setOptions sets the strategies of a kind. Relaxed, the groups' mean counts, which is never above the slower or the
-// fuller of them.
-func (c *Condition) setOptions(f *configuration, it *item, inflight, tensor int, peak, capacity [MaxGroups]float64, weight weights, relaxed bool) {
+// setOptions sets the strategies of a kind.
+func (c *Condition) setOptions(f *configuration, it *item, inflight, tensor int, peak, capacity [MaxGroups]float64, weight weights) {
 	it.hull = it.hull[:0]
 	for w := range f.strategies {
 		cost := &f.costs[it.kind][w]
-		if tensor >= 0 && f.strategies[w].Tensor != tensor || math.IsInf(cost.step[0], 1) {
+		if f.strategies[w].Tensor != tensor || math.IsInf(cost.step[0], 1) {
 			continue
 		}
 		o, small := option{strategy: int32(w)}, true
 		step, perIteration := 0.0, 0.0
 		for g := range f.groups {
 			memory := (cost.states[g] + float64(inflight)*cost.active[g]) / capacity[g]
-			if relaxed {
-				step += cost.step[g] / float64(len(f.groups))
-				perIteration += cost.perIteration[g] / float64(len(f.groups))
-				o.memory += memory / float64(len(f.groups))
-			} else {
-				step, perIteration, o.memory = max(step, cost.step[g]), max(perIteration, cost.perIteration[g]), max(o.memory, memory)
-			}
+			step, perIteration, o.memory = max(step, cost.step[g]), max(perIteration, cost.perIteration[g]), max(o.memory, memory)
 			small = small && cost.peak[g] <= peak[g]
 		}
 		o.cost = weight.step*step + weight.perIteration*perIteration
@@ -183,7 +176,7 @@ func convex(all []option) []option {
 	return keep
 }
 
-// peaksOf collects the peaks worth leaving room for: each that some strategy of a kind in the stage has.
+// peaksOf collects the peaks of the first group to leave room for: each that some strategy of a kind in the stage has.
 func (c *Condition) peaksOf(f *configuration, p *packer) {
 	p.peaks = p.peaks[:0]
 	for _, it := range p.items {
@@ -203,9 +196,6 @@ func (c *Condition) packedPoints(from, to, shape, inflight int) []search.Point {
 	f, p := &c.configurations[shape], &c.packer
 	c.kindsIn(p, from, to)
 	c.peaksOf(f, p)
-	if c.relaxed {
-		return c.relaxedPoints(f, inflight)
-	}
 	c.guessed = true
 	var points []search.Point
 	for i, y := range f.strategies {
@@ -215,7 +205,7 @@ func (c *Condition) packedPoints(from, to, shape, inflight int) []search.Point {
 		for _, weight := range []weights{{float64(c.microBatches()), 1}, {1, 1}} {
 			best, least := packed(nil), math.Inf(1)
 			for _, small := range slices.Backward(p.peaks) {
-				cost, all, ok := c.pack(f, inflight, y.Tensor, c.peaks(f, small), weight, false)
+				cost, all, ok := c.pack(f, inflight, y.Tensor, c.peaks(f, small), weight)
 				if ok && cost <= least {
 					best, least = p.choice(best[:0]), cost
 				}
@@ -236,7 +226,7 @@ func (c *Condition) packedPoints(from, to, shape, inflight int) []search.Point {
 	return pareto(points)
 }
 
-// peaks is a peak of the first group, and what the second needs for the same strategies.
+// peaks is a peak of the first group, and the peak that the second needs for the strategies that keep to it.
 func (c *Condition) peaks(f *configuration, first float64) [MaxGroups]float64 {
 	second := 0.0
 	if len(f.groups) == 2 {
@@ -251,44 +241,7 @@ func (c *Condition) peaks(f *configuration, first float64) [MaxGroups]float64 {
 	return [MaxGroups]float64{first, second} // the search mixes two classes
 }
 
-// stairs is how many steps bound the front of a stage.
-const stairs = 3
-
-// relaxedPoints returns points such that one of them is at or below every choice of strategies in both times. The
-// knapsack's relaxed minima for several weights are lines that no choice lies below; the points are stairs under them.
-func (c *Condition) relaxedPoints(f *configuration, inflight int) []search.Point {
-	m := float64(c.microBatches())
-	lines := []weights{{1, 0}, {0, 1}, {m, 1}, {1, 1}, {math.Sqrt(m), 1}, {1, 4}}
-	least := make([]float64, len(lines))
-	for i, weight := range lines {
-		least[i] = math.Inf(1)
-		for _, small := range c.packer.peaks {
-			if v, _, ok := c.pack(f, inflight, -1, c.peaks(f, small), weight, true); ok {
-				least[i] = min(least[i], v)
-			}
-		}
-		if math.IsInf(least[i], 1) {
-			return nil
-		}
-	}
-	low, perIteration := least[0], least[1]
-	high := low
-	for i, weight := range lines[2:] {
-		high = max(high, (least[i+2]-weight.perIteration*perIteration)/weight.step)
-	}
-	var points []search.Point
-	for i := range stairs {
-		from, to := low+(high-low)*float64(i)/stairs, low+(high-low)*float64(i+1)/stairs
-		t := perIteration
-		for k, weight := range lines[2:] {
-			t = max(t, (least[k+2]-weight.step*to)/weight.perIteration)
-		}
-		points = append(points, search.Point{Step: from, PerIteration: t})
-	}
-	return pareto(append(points, search.Point{Step: high, PerIteration: perIteration}))
-}
-
-// times is the step and the per-iteration cost of a choice.
+// times is the step and the per-iteration cost of a choice: of the slowest group each.
 func (c *Condition) times(f *configuration, k packed) (step, perIteration float64) {
 	var steps, once [MaxGroups]float64
 	for _, r := range k {
@@ -301,14 +254,14 @@ func (c *Condition) times(f *configuration, k packed) (step, perIteration float6
 	return slices.Max(steps[:]), slices.Max(once[:])
 }
 
-// Least implements search.Costs: every layer on any shape under any strategy, so that all layers together fit into all
-// devices together with a single micro-batch in flight.
+// Least implements search.Costs. Every layer may lie on any shape under any strategy, as long as all layers together fit in the memory of all devices
+// together, with a single micro-batch in flight.
 func (c *Condition) Least(speed []float64) float64 {
 	p := &c.packer
 	c.kindsIn(p, 0, len(c.profile.Layers))
 	capacity := 0.0
 	for class, k := range c.topology.Classes {
-		capacity += float64(k.Count) * max(0, c.Limit(class)-c.Reserve(class))
+		capacity += float64(k.Count) * max(0, c.Room(class))
 	}
 	for i := range p.items {
 		it := &p.items[i]

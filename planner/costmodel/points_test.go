@@ -114,7 +114,7 @@ func longModel(t *testing.T, memory string, o Options) *Model {
 	return m
 }
 
-// Points of packed stages can be had, and points of relaxed stages are at or below every choice of strategies.
+// Points of packed stages can be had, and are nearly always the best.
 func TestPackedPoints(t *testing.T) {
 	choices, packed, best := 0, 0, 0
 	for _, memory := range []string{"62000000B", "18000000B"} {
@@ -123,11 +123,10 @@ func TestPackedPoints(t *testing.T) {
 			t.Fatalf("%d kinds of layers", m.kinds)
 		}
 		for _, c := range m.Conditions() {
-			r := c.Relaxed().(*Condition)
 			for shape := range c.configurations {
 				for _, part := range [][2]int{{0, 5}, {2, 7}, {3, 6}, {6, 9}} {
 					for _, behind := range []int{1, 3} {
-						n, b := testPacked(t, c, r, shape, part[0], part[1], behind)
+						n, b := testPacked(t, c, shape, part[0], part[1], behind)
 						choices += n
 						if got := c.Stage(part[0], part[1], shape, behind); n > 0 && len(got) > 0 {
 							packed++
@@ -138,15 +137,10 @@ func TestPackedPoints(t *testing.T) {
 					}
 				}
 			}
-			if c.Exact() || !r.Exact() {
-				t.Error("packed stages are exact, or relaxed ones are not")
+			if c.Exact() {
+				t.Error("packed stages are exact")
 			}
 		}
-	}
-	slices.Sort(tightness)
-	// The bound is loosest where a class waits for another, as in mixed stages with equal shares.
-	if worst, median := tightness[0], tightness[len(tightness)/2]; worst < 0.35 || median < 0.9 {
-		t.Errorf("relaxed points: %v of the best choices at worst, %v at the median", worst, median)
 	}
 	// The knapsack's greedy choice is nearly always the best, and may not be.
 	if choices < 1e4 || packed < 50 || best < packed*8/10 {
@@ -154,17 +148,14 @@ func TestPackedPoints(t *testing.T) {
 	}
 }
 
-// tightness is relaxed minima over true ones.
-var tightness []float64
-
 // testPacked tries all numbers of layers of each kind under each strategy, of one tensor degree.
-func testPacked(t *testing.T, c, r *Condition, shape, from, to, behind int) (choices int, best bool) {
+func testPacked(t *testing.T, c *Condition, shape, from, to, behind int) (choices int, best bool) {
 	t.Helper()
 	f := &c.configurations[shape]
-	got, below := c.Stage(from, to, shape, behind), r.Stage(from, to, shape, behind)
+	got := c.Stage(from, to, shape, behind)
 	at := fmt.Sprintf("layers %d to %d on %v, batch %d, %d from the end", from, to-1, c.shapes[shape], c.MicroBatch, behind)
 	m := float64(c.microBatches())
-	least, one := math.Inf(1), math.Inf(1)
+	least := math.Inf(1)
 	// Layers of a kind are alike: they take strategies of rising number.
 	var all []search.Point
 	var place func(i int, chosen []int)
@@ -187,10 +178,7 @@ func testPacked(t *testing.T, c, r *Condition, shape, from, to, behind int) (cho
 	}
 	place(0, nil)
 	for _, p := range all {
-		least, one = min(least, m*p.Step+p.PerIteration), min(one, p.Step+p.PerIteration)
-		if !slices.ContainsFunc(below, func(q search.Point) bool { return better(q, p) }) {
-			t.Fatalf("%s: %v is below the relaxed points %v", at, p, below)
-		}
+		least = min(least, m*p.Step+p.PerIteration)
 	}
 	reached := math.Inf(1)
 	for _, q := range got {
@@ -198,14 +186,6 @@ func testPacked(t *testing.T, c, r *Condition, shape, from, to, behind int) (cho
 		if !slices.ContainsFunc(all, func(p search.Point) bool { return better(p, q) }) {
 			t.Fatalf("%s: %v cannot be", at, q)
 		}
-	}
-	// They are not far below the best choices.
-	if len(all) > 0 {
-		bound, boundOne := math.Inf(1), math.Inf(1)
-		for _, q := range below {
-			bound, boundOne = min(bound, m*q.Step+q.PerIteration), min(boundOne, q.Step+q.PerIteration)
-		}
-		tightness = append(tightness, bound/least, boundOne/one)
 	}
 	if reached < least*(1-1e-9) {
 		t.Fatalf("%s: %v for %v at least", at, reached, least)
@@ -224,7 +204,7 @@ func TestPackedPlans(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.Bound > r.Best[0].Total || r.Bound < 0.5*r.Best[0].Total {
+		if r.Bound > r.Best[0].Total || r.Bound < 0.4*r.Best[0].Total {
 			t.Errorf("memory %s: bound %v of %v", memory, r.Bound, r.Best[0].Total)
 		}
 		for _, k := range r.Best {

@@ -84,7 +84,7 @@ func (m *Model) priceStages(globalBatch, microBatch int, stages []Stage, known *
 		return m.alone.priceStages(globalBatch, microBatch, stages, known)
 	}
 	c, last := &Condition{Model: m, GlobalBatch: globalBatch, MicroBatch: microBatch}, len(stages)-1
-	tied := m.exchangeTied(&stages[0], &stages[last])
+	tied := m.exchangeTied(&stages[0], &stages[last], m.tied*m.options.States.Gradients)
 	cost := &Cost{Timings: make([]pipeline.Timing, len(stages))}
 	all := make([]held, len(stages))
 	var front search.Front
@@ -100,8 +100,7 @@ func (m *Model) priceStages(globalBatch, microBatch int, stages []Stage, known *
 		}
 		if i < last {
 			next := &stages[i+1]
-			machine := m.machine(&stages[i])
-			s.Send = m.send(stages[i].Groups, next.From, classes(next), machine >= 0 && machine == m.machine(next))
+			s.Send = m.send(stages[i].Groups, m.input(next.From), next.classes(), m.together(&stages[i], next))
 			timing.SendNext = s.Send / 2
 		}
 		cost.Timings[i] = timing
@@ -114,12 +113,12 @@ func (m *Model) priceStages(globalBatch, microBatch int, stages []Stage, known *
 	return cost, all, nil
 }
 
-// stage prices a stage that is the behind-th from the end, and says what its micro-batches hold.
+// stage prices a stage that is the behind-th from the end (1: the last), and notes what its micro-batches hold.
 func (c *Condition) stage(s *Stage, behind int, h *held) (StageCost, pipeline.Timing, *UnpricedError) {
 	var cost StageCost
 	var timing pipeline.Timing
 	inflight := float64(min(behind, c.microBatches()))
-	var sums [MaxGroups]terms
+	var sums [MaxGroups]Times
 	var convert float64
 	var usage [MaxGroups]Usage
 	var priced layerCost
@@ -133,10 +132,10 @@ func (c *Condition) stage(s *Stage, behind int, h *held) (StageCost, pipeline.Ti
 			return cost, timing, &UnpricedError{Layer: l, Reason: c.unpriced(s.Groups, l, y)}
 		}
 		if i > 0 {
-			convert += c.convert(s.Groups, l, c.MicroBatch, s.Strategies[i-1], y)
+			convert += c.convert(s.Groups, c.MicroBatch, c.input(l), s.Strategies[i-1], y)
 		}
 		for g := range s.Groups {
-			sums[g].add(x.terms[g])
+			sums[g].add(x.times[g])
 			usage[g].States += x.states[g]
 			usage[g].Activations += inflight * x.active[g]
 			usage[g].Working = max(usage[g].Working, x.peak[g])
@@ -146,13 +145,13 @@ func (c *Condition) stage(s *Stage, behind int, h *held) (StageCost, pipeline.Ti
 	}
 	slowest, last := 0, 0
 	for i, g := range s.Groups {
-		usage[i].Device, usage[i].Limit = c.devices[g.Class], c.Limit(g.Class)
-		usage[i].Working += c.Reserve(g.Class)
+		usage[i].Device, usage[i].Limit = c.topology.Classes[g.Class].Device, c.limit(g.Class)
+		usage[i].Working += c.reserve(g.Class)
 		cost.Memory = append(cost.Memory, usage[i])
-		if sums[i].step() > sums[slowest].step() {
+		if sums[i].Step() > sums[slowest].Step() {
 			slowest = i
 		}
-		if sums[i].sync+sums[i].update > sums[last].sync+sums[last].update {
+		if sums[i].Once() > sums[last].Once() {
 			last = i
 		}
 	}
@@ -168,40 +167,13 @@ func (c *Condition) unpriced(groups []Group, l int, y Strategy) string {
 	for i, g := range groups {
 		_, tensor, share := replicas(groups, c.MicroBatch, y, i)
 		if _, ok := c.Curve(l, g.Class, tensor).At(share); !ok {
-			return fmt.Sprintf("layer %d (%s) was not profiled on %s at tensor degree %d with a micro-batch of %d samples", l, c.profile.Layers[l].Name, c.devices[g.Class], tensor, share)
+			return fmt.Sprintf("layer %d (%s) was not profiled on %s at tensor degree %d with a micro-batch of %d samples", l, c.profile.Layers[l].Name, c.topology.Classes[g.Class].Device, tensor, share)
 		}
 		if why := c.Cannot(groups, g, l, tensor); why != "" {
 			return fmt.Sprintf("layer %d (%s): %s", l, c.profile.Layers[l].Name, why)
 		}
 	}
 	return "it cannot run"
-}
-
-func classes(s *Stage) []int {
-	var all []int
-	for _, g := range s.Groups {
-		all = append(all, g.Class)
-	}
-	return all
-}
-
-// machine is the number of the machine that a stage lies within, of all machines; -1: it takes several.
-func (m *Model) machine(s *Stage) int {
-	if len(s.Groups) != 1 {
-		return -1
-	}
-	g := s.Groups[0]
-	before := 0
-	for class, k := range m.topology.Classes {
-		if class == g.Class {
-			if machines, _ := m.Place(g); machines == 1 {
-				return before + g.First/k.PerMachine
-			}
-			return -1
-		}
-		before += k.Count / k.PerMachine
-	}
-	return -1
 }
 
 // Pricer prices plans that have many stages in common, and remembers their costs. It is not safe for concurrent use.
@@ -223,7 +195,7 @@ type pricedStage struct {
 // mostKnown bounds the stages that a Pricer remembers, some 600 bytes each.
 const mostKnown = 1 << 15
 
-// Pricer is one for the model, that knows nothing yet.
+// Pricer is a new one for the model.
 func (m *Model) Pricer() *Pricer {
 	return &Pricer{m: m, known: map[string]*pricedStage{}, strategies: map[Strategy]uint64{}}
 }
@@ -234,7 +206,7 @@ func (p *Pricer) Price(globalBatch, microBatch int, stages []Stage) (*Cost, erro
 	return cost, err
 }
 
-// stage is Condition.stage; of a nil Pricer, too.
+// stage is Condition.stage, from memory if the Pricer knows it; a nil Pricer knows nothing.
 func (p *Pricer) stage(c *Condition, s *Stage, behind int, h *held) (StageCost, pipeline.Timing, *UnpricedError) {
 	if p == nil {
 		return c.stage(s, behind, h)
@@ -257,7 +229,7 @@ func (p *Pricer) stage(c *Condition, s *Stage, behind int, h *held) (StageCost, 
 	return x.cost, x.timing, nil
 }
 
-// number is all that a stage's cost hangs on: of its shares the largest of each group, of its devices how they lie in machines.
+// number is all that a stage's cost depends on: of its shares the largest of each group, of its devices how they lie in machines.
 func (p *Pricer) number(c *Condition, s *Stage, behind int) []byte {
 	key := p.key[:0]
 	add := func(n int) { key = binary.AppendUvarint(key, uint64(n)) }
@@ -290,21 +262,21 @@ func (p *Pricer) number(c *Condition, s *Stage, behind int) []byte {
 	return key
 }
 
-// Times are sums of layers' times on replicas, to divide a micro-batch by. It remembers them and is not safe for concurrent use.
-type Times struct {
+// ReplicaTimes are sums of layers' times on replicas, to divide a micro-batch by. It remembers them and is not safe for concurrent use.
+type ReplicaTimes struct {
 	m    *Model
-	sums map[timesKey][][2]float64 // forward, and forward with backward, of the layers before
+	sums map[replicaKey][][2]float64 // forward, and forward with backward, of the layers before
 }
 
-type timesKey struct{ class, tensor, samples int }
+type replicaKey struct{ class, tensor, samples int }
 
-// Times are those of a model.
-func (m *Model) Times() *Times { return &Times{m, map[timesKey][][2]float64{}} }
+// ReplicaTimes are those of a model.
+func (m *Model) ReplicaTimes() *ReplicaTimes { return &ReplicaTimes{m, map[replicaKey][][2]float64{}} }
 
 // Stage is the seconds that layers from..to-1 take on one replica, those that are checkpointed as if in even parts of the
 // stage; false: not profiled so.
-func (t *Times) Stage(class, tensor, samples, from, to int, checkpointed float64) (float64, bool) {
-	k := timesKey{class, tensor, samples}
+func (t *ReplicaTimes) Stage(class, tensor, samples, from, to int, checkpointed float64) (float64, bool) {
+	k := replicaKey{class, tensor, samples}
 	sums, ok := t.sums[k]
 	if !ok {
 		sums = t.read(k)
@@ -316,7 +288,7 @@ func (t *Times) Stage(class, tensor, samples, from, to int, checkpointed float64
 	return sums[to][1] - sums[from][1] + checkpointed*(sums[to][0]-sums[from][0]), true
 }
 
-func (t *Times) read(k timesKey) [][2]float64 {
+func (t *ReplicaTimes) read(k replicaKey) [][2]float64 {
 	sums := make([][2]float64, 1, len(t.m.profile.Layers)+1)
 	slow := t.m.PassFactor(k.class)
 	for l := range t.m.profile.Layers {

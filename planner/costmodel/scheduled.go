@@ -2,8 +2,8 @@ package costmodel
 
 import "github.com/evenkeel/evenkeel/planner/pipeline"
 
-// held is what a micro-batch holds in a stage, in bytes of a device of each group: until its backward pass, and, where the gradients of
-// weights are a pass of their own, between the two. What was recomputed for the first is kept for the second.
+// held is the bytes that a micro-batch holds on a device of each group of a stage: kept until its backward pass, and, where the gradients of weights
+// are a pass of their own, whole between the two, as what was recomputed for the first is kept for the second.
 type held struct{ kept, whole [MaxGroups]float64 }
 
 // Passes is how stages go through their passes. The zero value is 1F1B.
@@ -51,7 +51,7 @@ func (m *Model) PriceScheduled(globalBatch, microBatch int, stages []Stage, pass
 	return cost, nil
 }
 
-// mostHeld is the largest sum of what micro-batches hold on a device of a group while it goes through its passes.
+// mostHeld is the most bytes that micro-batches hold at a time on a device of a group while it goes through its passes.
 func mostHeld(order []pipeline.Operation, all []held, g int) float64 {
 	split := false
 	for _, op := range order {
@@ -77,11 +77,7 @@ func mostHeld(order []pipeline.Operation, all []held, g int) float64 {
 
 // Simulate is the passes of each device with their times, by Orders.
 func (c *Cost) Simulate() ([][]pipeline.Operation, error) {
-	simulate := pipeline.SimulateOrders
-	if c.Overlap {
-		simulate = pipeline.SimulateOverlapped
-	}
-	ops, _, err := simulate(c.Timings, c.Orders)
+	ops, _, err := pipeline.Simulate(c.Timings, c.Orders, c.Overlap)
 	return ops, err
 }
 

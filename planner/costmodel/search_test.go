@@ -137,20 +137,20 @@ func find(m *Model) (*search.Result, []*Condition, error) {
 	for _, c := range conditions {
 		costs = append(costs, c)
 	}
-	r, err := search.Run(context.Background(), costs, search.Options{Relax: true})
+	r, err := search.Run(context.Background(), costs, search.Options{})
 	return r, conditions, err
 }
 
 // go test ./planner/costmodel -run SearchIsExact -v -jobs 1000 -layers 6 -timeout 1h
 var (
-	jobs   = flag.Int("jobs", 60, "jobs that TestSearchIsExact invents")
-	layers = flag.Int("layers", 4, "layers that an invented job has at most")
+	jobs       = flag.Int("jobs", 60, "jobs that TestSearchIsExact invents")
+	mostLayers = flag.Int("layers", 4, "layers that an invented job has at most")
 )
 
 func TestSearchIsExact(t *testing.T) {
 	plans, infeasible := 0, 0
 	for seed := range uint64(*jobs) {
-		m, err := inventedModel(rand.New(rand.NewPCG(seed, 1)), *layers)
+		m, err := inventedModel(rand.New(rand.NewPCG(seed, 1)), *mostLayers)
 		if errors.Is(err, search.ErrInfeasible) {
 			continue
 		}

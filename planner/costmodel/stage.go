@@ -53,9 +53,6 @@ func (m *Model) Recomputations() []Strategy {
 	return []Strategy{none, full}
 }
 
-// Selects reports whether the profile says of some layer what selective recomputation saves.
-func (m *Model) Selects() bool { return m.selects }
-
 // Shardings are all kinds, from the one that shards nothing on.
 func Shardings() []Sharding { return []Sharding{Replicated, Optimizer, Gradients, Full} }
 
@@ -97,6 +94,27 @@ type Usage struct {
 
 // Peak is the sum of all parts.
 func (u Usage) Peak() float64 { return u.States + u.Activations + u.Working }
+
+// Even divides samples over replicas, the larger parts first.
+func Even(samples, replicas int) []int {
+	all := make([]int, replicas)
+	for i := range all {
+		all[i] = samples / replicas
+		if i < samples%replicas {
+			all[i]++
+		}
+	}
+	return all
+}
+
+// classes are those of the groups.
+func (s *Stage) classes() []int {
+	var all []int
+	for _, g := range s.Groups {
+		all = append(all, g.Class)
+	}
+	return all
+}
 
 // useGroupTensor moves a tensor degree that all layers share from their strategies to the group.
 func (s *Stage) useGroupTensor(samples int) {

@@ -86,8 +86,8 @@ func TestTiedParts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, k := range m.Conditions() {
-		if tensors := k.TensorsOf(0); len(tensors) != 1 || tensors[0] != 2 || k.options.Shardings[0] != Full || k.DeviceFactor(0) != 3 || k.Limit(0) != 2e9 {
-			t.Errorf("%v, %v, %v, %v", tensors, k.options.Shardings, k.DeviceFactor(0), k.Limit(0))
+		if tensors := k.TensorsOf(0); len(tensors) != 1 || tensors[0] != 2 || k.options.Shardings[0] != Full || k.slow(0) != 3 || k.limit(0) != 2e9 {
+			t.Errorf("%v, %v, %v, %v", tensors, k.options.Shardings, k.slow(0), k.limit(0))
 		}
 	}
 }

@@ -127,7 +127,7 @@ func predict(stages []stageTimes, send []float64, microBatches int) (float64, er
 	if err != nil {
 		return 0, err
 	}
-	_, seconds, err := pipeline.SimulateOverlapped(timings, orders)
+	_, seconds, err := pipeline.Simulate(timings, orders, true)
 	if err != nil {
 		return 0, fmt.Errorf("%w: %w", errFrame, err)
 	}

@@ -34,14 +34,18 @@ func TestPredict(t *testing.T) {
 			}
 			return v - update
 		}
-		_, least, err := pipeline.Simulate(free, m, pipeline.OneForwardOneBackward)
+		orders, err := pipeline.Orders(pipeline.OneForwardOneBackward, len(stages), 1, m)
+		if err != nil {
+			r.Fatal(err)
+		}
+		_, least, err := pipeline.Simulate(free, orders, false)
 		if err != nil {
 			r.Fatal(err)
 		}
 		if got := predicted(make([]float64, len(stages))); math.Abs(got-least) > 1e-9 {
 			r.Fatalf("%v; the planner's is %v", got, least)
 		}
-		_, most, err := pipeline.Simulate(timed, m, pipeline.OneForwardOneBackward)
+		_, most, err := pipeline.Simulate(timed, orders, false)
 		if err != nil {
 			r.Fatal(err)
 		}

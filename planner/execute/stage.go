@@ -42,7 +42,7 @@ type replica struct {
 func newStage(j *Job, number int, t Training) (*stage, error) {
 	plan := j.Plan
 	p, m := len(plan.Stages), plan.MicroBatches()
-	s := &stage{job: j, number: number, inFlight: pipeline.InFlight(number, p, m, pipeline.OneForwardOneBackward), in: j.width(number), out: j.width(number + 1),
+	s := &stage{job: j, number: number, inFlight: pipeline.InFlight(number, p, m), in: j.width(number), out: j.width(number + 1),
 		first: number == 0, last: number == p-1, optimizer: t.Optimizer, scale: 1 / float64(plan.GlobalBatch*j.Network.Positions())}
 	all := &train.Values{}
 	from, to := plan.Stages[number].From, plan.Stages[number].To

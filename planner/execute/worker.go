@@ -56,7 +56,7 @@ func newWorker(j *Job, number int, t Training) (*worker, error) {
 		return nil, err
 	}
 	stages := len(j.Plan.Stages)
-	order, err := pipeline.Order(number, stages, j.Plan.MicroBatches(), pipeline.OneForwardOneBackward)
+	order, err := pipeline.Order(number, stages, j.Plan.MicroBatches())
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errUnsupported, err)
 	}

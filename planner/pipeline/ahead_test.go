@@ -45,23 +45,10 @@ func TestSentAheadByHand(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ops, got, err := SimulateOverlapped(stages, orders)
+		ops, got, err := Simulate(stages, orders, true)
 		if err != nil || math.Abs(got-c.want) > 1e-12 {
 			t.Errorf("%v: %v, by hand %v; %v, %v", c.warmup, got, c.want, ops, err)
 		}
-	}
-	// By Little's law: 8 s there and back at a pace of 2 s.
-	if got := Ahead(stages, 9); !slices.Equal(got, []int{4, 1}) {
-		t.Errorf("%v", got)
-	}
-	if got := Ahead(stages, 3); !slices.Equal(got, []int{3, 1}) {
-		t.Errorf("%v", got)
-	}
-	if got := Ahead([]Timing{{Forward: 1, Backward: 2}, {Forward: 1, Backward: 2}, {Forward: 1, Backward: 2}}, 9); !slices.Equal(got, []int{3, 2, 1}) {
-		t.Errorf("%v", got)
-	}
-	if got := Ahead([]Timing{{}, {}}, 9); !slices.Equal(got, []int{2, 1}) {
-		t.Errorf("nothing takes time: %v", got)
 	}
 }
 
@@ -84,8 +71,8 @@ func TestOverlapped(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ops, overlapped, err := SimulateOverlapped(stages, orders)
-		_, apart, err2 := SimulateOrders(stages, orders)
+		ops, overlapped, err := Simulate(stages, orders, true)
+		_, apart, err2 := Simulate(stages, orders, false)
 		if err != nil || err2 != nil || overlapped > apart+1e-9 || overlapped < busiest-1e-9 {
 			t.Fatalf("%v, %v: %v s overlapped, %v s apart, busiest stage %v s; %v %v", stages, warmup, overlapped, apart, busiest, err, err2)
 		}
@@ -99,15 +86,15 @@ func TestOverlapped(t *testing.T) {
 		for i := range stages {
 			stages[i].SendNext = 0
 		}
-		_, overlapped, _ = SimulateOverlapped(stages, orders)
-		_, apart, _ = SimulateOrders(stages, orders)
+		_, overlapped, _ = Simulate(stages, orders, true)
+		_, apart, _ = Simulate(stages, orders, false)
 		if math.Abs(overlapped-apart) > 1e-9 {
 			t.Fatalf("without transfers %v and %v s", overlapped, apart)
 		}
 	}
 	two := []Timing{{Forward: 1, Backward: 1}, {Forward: 1, Backward: 1}}
 	for _, orders := range [][][]Operation{{{{Stage: 2}}}, {{{Stage: 1}}, {{Stage: 0, Backward: true}}}} {
-		if _, _, err := SimulateOverlapped(two, orders); !errors.Is(err, ErrPipeline) {
+		if _, _, err := Simulate(two, orders, true); !errors.Is(err, ErrPipeline) {
 			t.Errorf("%v: %v", orders, err)
 		}
 	}
@@ -118,36 +105,15 @@ func TestLastSendsToNobody(t *testing.T) {
 	stages := []Timing{{Forward: 1, Backward: 2, SendNext: 1}, {Forward: 1, Backward: 2, SendNext: 0.5}, {Forward: 1, Backward: 2}}
 	loud := slices.Clone(stages)
 	loud[2].SendNext = 9
-	ahead := Ahead(stages, 32)
-	if got := Ahead(loud, 32); !slices.Equal(got, ahead) {
-		t.Errorf("ahead %v, want %v", got, ahead)
-	}
-	orders, err := OrdersAhead(ahead, 32)
+	orders, err := OrdersAhead([]int{3, 2, 1}, 32)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, want, err := SimulateOverlapped(stages, orders)
+	_, want, err := Simulate(stages, orders, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, got, err := SimulateOverlapped(loud, orders); err != nil || got != want {
+	if _, got, err := Simulate(loud, orders, true); err != nil || got != want {
 		t.Errorf("%v s, want %v; %v", got, want, err)
-	}
-}
-
-// By hand: a pass and back of 12 s through the last stage and two boundaries of 1.5 s, in which the slowest, of 4 s, takes on three more; with
-// exactly as many micro-batches as that, all.
-func TestAheadByHand(t *testing.T) {
-	stages := []Timing{{Forward: 1, Backward: 2, SendNext: 1}, {Forward: 1, Backward: 3, SendNext: 0.5}, {Forward: 1, Backward: 1}}
-	for m, want := range map[int][]int{2: {2, 2, 1}, 3: {3, 2, 1}, 4: {3, 2, 1}, 9: {3, 2, 1}} {
-		if got := Ahead(stages, m); !slices.Equal(got, want) {
-			t.Errorf("%d micro-batches: %v, want %v", m, got, want)
-		}
-	}
-	stages[0].SendNext = 10 // 9 + 20 + 1 s of 4 s: eight
-	for m, want := range map[int][]int{7: {7, 2, 1}, 8: {8, 2, 1}, 9: {8, 2, 1}} {
-		if got := Ahead(stages, m); !slices.Equal(got, want) {
-			t.Errorf("slow, %d micro-batches: %v, want %v", m, got, want)
-		}
 	}
 }

@@ -1,18 +1,16 @@
 package pipeline
 
-import (
-	"math"
-)
+import "math"
 
-// Ends appends to dst the seconds from the start of an iteration to the end of each stage's last pass by 1F1B: those of Simulate, to
-// rounding, without its operations. Where all stages come to take the same time from one micro-batch to the next, they go on so, and it
-// goes on to the last ones at once: (max, +) linear systems are periodic (Baccelli, Cohen, Olsder and Quadrat, Synchronization and
-// Linearity, 1992).
+// Ends appends to dst the seconds from the start of an iteration to the end of each stage's last pass by 1F1B: those of Simulate without overlap,
+// to rounding, without its operations. Once every stage ends later by the same time from one micro-batch to the next, all further micro-batches
+// take that time, and Ends skips them: (max, +) linear systems are periodic (Baccelli, Cohen, Olsder and Quadrat, Synchronization and Linearity,
+// 1992).
 //
-// Micro-batch by micro-batch, a stage that began with a forward passes does backward pass k and then forward pass a + k. The stage
-// before it began with one forward pass more, so that of its forward passes the last that it did by then is the one that is received.
+// A stage that began with a forward passes does backward pass k and then forward pass a + k. The stage before it began with one forward pass
+// more, so the last forward pass that it has done by then is the one whose output is received.
 func Ends(dst []float64, stages []Timing, microBatches int) ([]float64, error) {
-	if err := check(stages, microBatches, OneForwardOneBackward); err != nil {
+	if err := check(stages, microBatches); err != nil {
 		return nil, err
 	}
 	p, m := len(stages), microBatches
@@ -24,11 +22,11 @@ func Ends(dst []float64, stages []Timing, microBatches int) ([]float64, error) {
 	}
 	at := len(dst)
 	dst = append(dst, make([]float64, p)...)
-	free := dst[at:]                                // when a stage has sent the output of its last pass
-	work := make([]float64, 2*p+min(p, m))          // in one piece
-	forward, before := work[:p], work[p:2*p]        // end of the last forward pass, and a micro-batch before
-	arrived := work[2*p:]                           // of the forward passes that a stage begins with
-	ahead := func(i int) int { return min(m, p-i) } // as InFlight
+	free := dst[at:]                         // when a stage has sent the output of its last pass
+	work := make([]float64, 2*p+min(p, m))   // in one piece
+	forward, before := work[:p], work[p:2*p] // end of the last forward pass, and a micro-batch before
+	arrived := work[2*p:]                    // of the forward passes that a stage begins with
+	ahead := func(i int) int { return InFlight(i, p, m) }
 	for i, s := range stages {
 		for n := range ahead(i) {
 			forward[i] = max(arrived[n], free[i]) + send(i-1) + s.Forward

@@ -20,7 +20,7 @@ func TestEnds(t *testing.T) {
 				stages[i] = stages[i-1]
 			}
 		}
-		ops, _, err := Simulate(stages, m, OneForwardOneBackward)
+		ops, _, err := simulate1F1B(stages, m)
 		if err != nil {
 			t.Fatal(err)
 		}

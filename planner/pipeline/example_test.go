@@ -9,7 +9,11 @@ import (
 
 func Example() {
 	stages := []pipeline.Timing{{Forward: 1, Backward: 2, SendNext: 0.25}, {Forward: 1, Backward: 2}}
-	ops, seconds, err := pipeline.Simulate(stages, 3, pipeline.OneForwardOneBackward)
+	orders, err := pipeline.Orders(pipeline.OneForwardOneBackward, len(stages), 1, 3)
+	if err != nil {
+		log.Fatal(err)
+	}
+	ops, seconds, err := pipeline.Simulate(stages, orders, false)
 	if err != nil {
 		log.Fatal(err)
 	}

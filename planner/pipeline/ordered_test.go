@@ -64,7 +64,7 @@ func TestBubbles(t *testing.T) {
 			for k := range stages {
 				stages[k] = Timing{Forward: 1, Backward: 2}
 			}
-			_, got, err := SimulateOrders(stages, orders)
+			_, got, err := Simulate(stages, orders, false)
 			if want := 3*float64(m*v) + 3*float64(p-1); err != nil || math.Abs(got-want) > 1e-9 {
 				t.Errorf("interleaved, %d x %d: %v, want %v; %v", p, v, got, want, err)
 			}
@@ -77,7 +77,7 @@ func TestBubbles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ops, got, err := SimulateOrders(stages, orders)
+		ops, got, err := Simulate(stages, orders, false)
 		if want := 3*float64(3*p) + float64(p-1); err != nil || math.Abs(got-want) > 1e-9 {
 			t.Errorf("zb-h1, %d: %v, want %v; %v", p, got, want, err)
 		}
@@ -85,22 +85,6 @@ func TestBubbles(t *testing.T) {
 			if len(ops[d]) != 9*p {
 				t.Errorf("stage %d: %d passes", d, len(ops[d]))
 			}
-		}
-	}
-}
-
-// 1F1B by its orders takes what Simulate says, with transfers.
-func TestOrdersOf1F1B(t *testing.T) {
-	stages := []Timing{{Forward: 1, Backward: 2, SendNext: 0.25}, {Forward: 1.5, Backward: 2, SendNext: 0.5}, {Forward: 0.5, Backward: 4, SendNext: 9}}
-	for m := 1; m < 9; m++ {
-		orders, err := Orders(OneForwardOneBackward, 3, 1, m)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, got, err := SimulateOrders(stages, orders)
-		_, want, err2 := Simulate(stages, m, OneForwardOneBackward)
-		if err != nil || err2 != nil || math.Abs(got-want) > 1e-12 {
-			t.Errorf("%d micro-batches: %v, want %v; %v, %v", m, got, want, err, err2)
 		}
 	}
 }
@@ -116,11 +100,11 @@ func TestBadOrders(t *testing.T) {
 	}
 	two := []Timing{{Forward: 1, Backward: 1}, {Forward: 1, Backward: 1}}
 	for _, orders := range [][][]Operation{{{{Stage: 2}}}, {{{MicroBatch: -1}}}, {{{Stage: 1}}, {{Stage: 0, Backward: true}}}} {
-		if _, _, err := SimulateOrders(two, orders); !errors.Is(err, ErrPipeline) {
+		if _, _, err := Simulate(two, orders, false); !errors.Is(err, ErrPipeline) {
 			t.Errorf("%v: %v", orders, err)
 		}
 	}
-	if _, _, err := SimulateOrders([]Timing{{Backward: 1, Weights: 2}}, nil); !errors.Is(err, ErrPipeline) {
+	if _, _, err := Simulate([]Timing{{Backward: 1, Weights: 2}}, nil, false); !errors.Is(err, ErrPipeline) {
 		t.Errorf("more for the weights than the whole: %v", err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // ErrPipeline is wrapped by errors about stages or schedules that cannot be simulated.
@@ -12,13 +13,11 @@ var ErrPipeline = errors.New("pipeline: invalid pipeline")
 // MaxOperations bounds the number of stages times the number of micro-batches of a simulation.
 const MaxOperations = 1 << 20
 
-// Timing holds one stage's seconds per micro-batch, all finite and at least 0. SendNext is the transfer of an
-// activation to the next stage, and of its gradient back; it is ignored for the last stage. Weights is the part of Backward that
-// ZeroBubble runs apart.
+// Timing holds one stage's seconds per micro-batch, all finite and at least 0. SendNext is the transfer of an activation to the next stage, and
+// of its gradient back; it is ignored for the last stage. Weights is the part of Backward that ZeroBubble runs apart.
 type Timing struct{ Forward, Backward, SendNext, Weights float64 }
 
-// Operation is one pass of a stage, in seconds from the start of the iteration: it computes from Start to End and sends
-// its output until Free.
+// Operation is one pass of a stage, in seconds from the start of the iteration: it computes from Start to End, and its output is sent until Free.
 type Operation struct {
 	Stage, MicroBatch int
 	Backward          bool
@@ -26,61 +25,130 @@ type Operation struct {
 	Start, End, Free  float64
 }
 
-// Simulate returns the operations of one iteration, stage by stage in order of time, and its length in seconds.
-// A transfer keeps both its stages from computing, as in Megatron-LM and in Sailor's measurements: without this, plans of
-// four stages are predicted 15% too fast.
-func Simulate(stages []Timing, microBatches int, schedule Schedule) ([][]Operation, float64, error) {
-	if err := check(stages, microBatches, schedule); err != nil {
+// Simulate returns the operations of one iteration with their times, device by device, and its length in seconds. stages are those of the model,
+// first to last; orders are the passes of each device in their order.
+//
+// Without overlap a transfer keeps both its devices from computing, as in Megatron-LM and in Sailor's measurements: without this, plans of four
+// stages are predicted 15% too fast. With overlap transfers run beside computing: a device begins a pass when it has computed the one before and
+// the input has arrived. Over a boundary in a direction one output is on its way at a time, in the order of the passes that computed them.
+func Simulate(stages []Timing, orders [][]Operation, overlap bool) ([][]Operation, float64, error) {
+	c, left, err := newClock(stages, orders, overlap)
+	if err != nil {
 		return nil, 0, err
 	}
-	p, m := len(stages), microBatches
-	ops := make([][]Operation, p)
-	arrived := [2][][]float64{make([][]float64, p), make([][]float64, p)} // forward inputs, gradients
-	for i := range p {
-		ops[i] = make([]Operation, 0, 2*m)
-	}
-	arrived[0][0], arrived[1][p-1] = make([]float64, m), make([]float64, m)
+	ops := make([][]Operation, len(orders))
 	length := 0.0
-	for left := 2 * m * p; left > 0; {
-		for i, s := range stages {
-			for len(ops[i]) < 2*m {
-				op := operation(i, p, m, len(ops[i]), schedule)
-				direction, seconds, from, to := 0, s.Forward, i-1, i+1
-				if op.Backward {
-					direction, seconds, from, to = 1, s.Backward, i+1, i-1
+	for left > 0 {
+		before := left
+		for d, order := range orders {
+			for len(ops[d]) < len(order) {
+				op := order[len(ops[d])]
+				if n := len(ops[d]); n > 0 {
+					op.Start = ops[d][n-1].Free
+					if overlap {
+						op.Start = ops[d][n-1].End
+					}
 				}
-				if len(arrived[direction][i]) <= op.MicroBatch {
+				if !c.run(&op) {
 					break
 				}
-				op.Start = arrived[direction][i][op.MicroBatch]
-				if n := len(ops[i]); n > 0 {
-					op.Start = max(op.Start, ops[i][n-1].Free)
-				}
-				if from >= 0 && from < p {
-					op.Start += stages[min(i, from)].SendNext // until it is received
-				}
-				op.End = op.Start + seconds
-				op.Free = op.End
-				if to >= 0 && to < p {
-					op.Free += stages[min(i, to)].SendNext
-					arrived[direction][to] = append(arrived[direction][to], op.End)
-				}
 				length = max(length, op.End)
-				ops[i] = append(ops[i], op)
+				ops[d] = append(ops[d], op)
 				left--
 			}
+		}
+		if left == before {
+			return nil, 0, fmt.Errorf("%w: the passes wait for each other", ErrPipeline)
 		}
 	}
 	return ops, length, nil
 }
 
-func check(stages []Timing, microBatches int, schedule Schedule) error {
+// clock knows when passes were computed.
+type clock struct {
+	stages  []Timing
+	overlap bool
+	split   bool           // the gradients of weights are passes of their own
+	done    [2][][]float64 // forward and backward passes, by stage and micro-batch: when the output can be received; -1: not yet
+	links   [2][]float64   // with overlap: when each boundary is free, by direction
+}
+
+// newClock is a clock before the first pass, and the number of passes.
+func newClock(stages []Timing, orders [][]Operation, overlap bool) (c *clock, passes int, err error) {
+	c = &clock{stages: stages, overlap: overlap}
+	p, most := len(stages), 0
+	for _, order := range orders {
+		passes += len(order)
+		for _, op := range order {
+			if op.Stage < 0 || op.Stage >= p || op.MicroBatch < 0 || op.MicroBatch >= MaxOperations/p {
+				return nil, 0, fmt.Errorf("%w: a pass of stage %d of %d, micro-batch %d", ErrPipeline, op.Stage, p, op.MicroBatch)
+			}
+			c.split, most = c.split || op.Weights, max(most, op.MicroBatch)
+		}
+	}
+	for i := range c.done {
+		c.done[i], c.links[i] = make([][]float64, p), make([]float64, p)
+		for k := range c.done[i] {
+			c.done[i][k] = slices.Repeat([]float64{-1}, most+1)
+		}
+	}
+	return c, passes, check(stages, 1)
+}
+
+// run sets the times of a pass that may start when its device is free; false: its input is not there yet.
+func (c *clock) run(op *Operation) bool {
+	direction, seconds, from, to := c.pass(op)
+	if !op.Weights && from >= 0 && from < len(c.stages) {
+		arrived := c.done[direction][from][op.MicroBatch]
+		if arrived < 0 {
+			return false
+		}
+		op.Start = max(op.Start, arrived)
+		if !c.overlap {
+			op.Start += c.stages[min(op.Stage, from)].SendNext // until it is received
+		}
+	}
+	op.End = op.Start + seconds
+	op.Free = op.End
+	if op.Weights {
+		return true
+	}
+	if to >= 0 && to < len(c.stages) {
+		boundary := min(op.Stage, to)
+		if c.overlap {
+			link := &c.links[direction][boundary]
+			*link = max(*link, op.End) + c.stages[boundary].SendNext
+			op.Free = *link
+		} else {
+			op.Free += c.stages[boundary].SendNext
+		}
+	}
+	c.done[direction][op.Stage][op.MicroBatch] = op.End
+	if c.overlap {
+		c.done[direction][op.Stage][op.MicroBatch] = op.Free
+	}
+	return true
+}
+
+// pass is the direction of a pass, its seconds, and the stages that its input comes from and its output goes to.
+func (c *clock) pass(op *Operation) (direction int, seconds float64, from, to int) {
+	s := &c.stages[op.Stage]
+	switch {
+	case op.Weights:
+		return 1, s.Weights, -1, -1
+	case !op.Backward:
+		return 0, s.Forward, op.Stage - 1, op.Stage + 1
+	case c.split:
+		return 1, s.Backward - s.Weights, op.Stage + 1, op.Stage - 1
+	}
+	return 1, s.Backward, op.Stage + 1, op.Stage - 1
+}
+
+// check reports stages that cannot be simulated.
+func check(stages []Timing, microBatches int) error {
 	if len(stages) == 0 || microBatches < 1 || len(stages) > MaxOperations/microBatches {
 		return fmt.Errorf("%w: %d stages x %d micro-batches; both at least 1, their product at most %d",
 			ErrPipeline, len(stages), microBatches, MaxOperations)
-	}
-	if schedule != OneForwardOneBackward && schedule != GPipe {
-		return fmt.Errorf("%w: %v is simulated by its orders", ErrPipeline, schedule)
 	}
 	for i, s := range stages {
 		for _, t := range []float64{s.Forward, s.Backward, s.SendNext, s.Weights, s.Backward - s.Weights} {
@@ -90,20 +158,4 @@ func check(stages []Timing, microBatches int, schedule Schedule) error {
 		}
 	}
 	return nil
-}
-
-// operation is the n-th of 2m operations of stage i of p.
-func operation(i, p, m, n int, schedule Schedule) Operation {
-	ahead := InFlight(i, p, m, schedule)
-	// After ahead forward passes, backward and forward alternate until no forward pass is left.
-	switch after := n - ahead; {
-	case after < 0:
-		return Operation{Stage: i, MicroBatch: n}
-	case after >= 2*(m-ahead):
-		return Operation{Stage: i, MicroBatch: n - m, Backward: true}
-	case after%2 == 0:
-		return Operation{Stage: i, MicroBatch: after / 2, Backward: true}
-	default:
-		return Operation{Stage: i, MicroBatch: ahead + after/2}
-	}
 }

@@ -9,6 +9,15 @@ import (
 	"pgregory.net/rapid"
 )
 
+// simulate1F1B simulates so many micro-batches by 1F1B.
+func simulate1F1B(stages []Timing, microBatches int) ([][]Operation, float64, error) {
+	orders, err := Orders(OneForwardOneBackward, len(stages), 1, microBatches)
+	if err != nil {
+		return nil, 0, err
+	}
+	return Simulate(stages, orders, false)
+}
+
 func TestEqualStages(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, m := rapid.IntRange(1, 8).Draw(t, "stages"), rapid.IntRange(1, 20).Draw(t, "micro-batches")
@@ -17,18 +26,16 @@ func TestEqualStages(t *testing.T) {
 		for i := range stages {
 			stages[i] = Timing{Forward: f, Backward: b}
 		}
-		for _, s := range []Schedule{OneForwardOneBackward, GPipe} {
-			ops, got, err := Simulate(stages, m, s)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if want := float64(m+p-1) * (f + b); math.Abs(got-want) > 1e-9*want {
-				t.Fatalf("schedule %d: %v, want %v", s, got, want)
-			}
-			for i := range ops {
-				if len(ops[i]) != 2*m {
-					t.Fatalf("stage %d: %d operations", i, len(ops[i]))
-				}
+		ops, got, err := simulate1F1B(stages, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := float64(m+p-1) * (f + b); math.Abs(got-want) > 1e-9*want {
+			t.Fatalf("%v, want %v", got, want)
+		}
+		for i := range ops {
+			if len(ops[i]) != 2*m {
+				t.Fatalf("stage %d: %d operations", i, len(ops[i]))
 			}
 		}
 	})
@@ -36,58 +43,54 @@ func TestEqualStages(t *testing.T) {
 
 func TestBadPipelines(t *testing.T) {
 	for _, s := range [][]Timing{nil, {{Forward: -1}}, {{Backward: math.NaN()}}, {{SendNext: math.Inf(1)}}} {
-		if _, _, err := Simulate(s, 2, GPipe); !errors.Is(err, ErrPipeline) {
+		if _, _, err := Simulate(s, nil, false); !errors.Is(err, ErrPipeline) {
 			t.Errorf("%v: %v", s, err)
 		}
 	}
 }
 
-// The last stage sends to none: its SendNext does not count.
+// The last stage sends to none: its SendNext does not count. By hand: two stages, each of whose passes wait for half a second of transfer.
 func TestLastSendsToNone(t *testing.T) {
-	for _, schedule := range []Schedule{OneForwardOneBackward, GPipe} {
-		want, seconds, err := Simulate([]Timing{{Forward: 1, Backward: 2, SendNext: 0.5}, {Forward: 1, Backward: 2, SendNext: 0}}, 3, schedule)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, length, err := Simulate([]Timing{{Forward: 1, Backward: 2, SendNext: 0.5}, {Forward: 1, Backward: 2, SendNext: 7}}, 3, schedule)
-		if err != nil || length != seconds || !slices.EqualFunc(got, want, slices.Equal) {
-			t.Errorf("%v, %v s, %v; want %v, %v s", got, length, err, want, seconds)
-		}
+	want, seconds, err := simulate1F1B([]Timing{{Forward: 1, Backward: 2, SendNext: 0.5}, {Forward: 1, Backward: 2, SendNext: 0}}, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, length, err := simulate1F1B([]Timing{{Forward: 1, Backward: 2, SendNext: 0.5}, {Forward: 1, Backward: 2, SendNext: 7}}, 3)
+	if err != nil || length != seconds || !slices.EqualFunc(got, want, slices.Equal) {
+		t.Errorf("%v, %v s, %v; want %v, %v s", got, length, err, want, seconds)
 	}
 }
 
 // An order is that of the simulation, and never holds more micro-batches than InFlight says.
 func TestOrder(t *testing.T) {
-	for _, schedule := range []Schedule{OneForwardOneBackward, GPipe} {
-		for stages := 1; stages < 5; stages++ {
-			for m := 1; m < 7; m++ {
-				ops, _, err := Simulate(make([]Timing, stages), m, schedule)
-				if err != nil {
-					t.Fatal(err)
+	for stages := 1; stages < 5; stages++ {
+		for m := 1; m < 7; m++ {
+			orders, err := Orders(OneForwardOneBackward, stages, 1, m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for s := range stages {
+				order, err := Order(s, stages, m)
+				if err != nil || !slices.Equal(order, orders[s]) {
+					t.Fatalf("%v, %v; all orders have %v", order, err, orders[s])
 				}
-				for s := range stages {
-					order, err := Order(s, stages, m, schedule)
-					if err != nil || !slices.Equal(order, ops[s]) {
-						t.Fatalf("%v, %v; the simulation has %v", order, err, ops[s])
+				held, most := 0, 0
+				for _, op := range order {
+					if op.Backward {
+						held--
+					} else {
+						held++
 					}
-					held, most := 0, 0
-					for _, op := range order {
-						if op.Backward {
-							held--
-						} else {
-							held++
-						}
-						most = max(most, held)
-					}
-					if most != InFlight(s, stages, m, schedule) {
-						t.Errorf("stage %d of %d holds %d of %d micro-batches, not %d", s, stages, most, m, InFlight(s, stages, m, schedule))
-					}
+					most = max(most, held)
+				}
+				if most != InFlight(s, stages, m) {
+					t.Errorf("stage %d of %d holds %d of %d micro-batches, not %d", s, stages, most, m, InFlight(s, stages, m))
 				}
 			}
 		}
 	}
 	for _, bad := range [][3]int{{-1, 2, 1}, {2, 2, 1}, {0, 1, 0}, {0, 1 << 19, 4}} {
-		if _, err := Order(bad[0], bad[1], bad[2], GPipe); !errors.Is(err, ErrPipeline) {
+		if _, err := Order(bad[0], bad[1], bad[2]); !errors.Is(err, ErrPipeline) {
 			t.Errorf("%v: %v", bad, err)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 func TestTrace(t *testing.T) {
-	ops, _, err := Simulate([]Timing{{Forward: 1, Backward: 2, SendNext: 0.25}, {Forward: 1.5, Backward: 2}}, 3, OneForwardOneBackward)
+	ops, _, err := simulate1F1B([]Timing{{Forward: 1, Backward: 2, SendNext: 0.25}, {Forward: 1.5, Backward: 2}}, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestQueuedTransfers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ops, _, err := SimulateOverlapped(stages, order)
+		ops, _, err := Simulate(stages, order, true)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,11 +7,11 @@ import (
 	"github.com/evenkeel/evenkeel/planner/costmodel"
 )
 
-// draft is a plan whose devices have no numbers yet, and whose shares follow from the rest.
+// draft is a plan whose groups have numbers of devices, but no particular ones, and whose shares follow from the rest.
 type draft struct {
 	micro  int
 	stages []part
-	price  float64 // seconds of an iteration, simulated; +Inf: it cannot be had
+	price  float64 // seconds of an iteration, simulated; +Inf: it is not a plan, or does not fit memory
 }
 
 // part is a stage of a draft.
@@ -21,15 +21,15 @@ type part struct {
 	strategies []costmodel.Strategy // of its layers
 }
 
-// team is a group of a part.
+// team is a device group of a part: replicas of tensor devices each.
 type team struct{ class, replicas, tensor int }
 
-// clone is a draft that shares its groups and strategies: none is changed but in a stage that is owned.
+// clone is a draft that shares the groups and strategies of this one. They may only be changed in a stage that own has copied.
 func (d *draft) clone() *draft {
 	return &draft{micro: d.micro, stages: slices.Clone(d.stages), price: d.price}
 }
 
-// own is a stage of which no other draft has the groups and strategies.
+// own is a stage with groups and strategies that no other draft shares.
 func (d *draft) own(stage int) *part {
 	s := &d.stages[stage]
 	s.groups, s.strategies = slices.Clone(s.groups), slices.Clone(s.strategies)
@@ -43,7 +43,7 @@ func (d *draft) from(stage int) int {
 	return d.stages[stage-1].to
 }
 
-// draft is a plan as a draft, with its price, which may be another than the plan's where shares or places are.
+// draft is a plan as a draft, with its price, which differs from the plan's if shares or places of devices do.
 func (r *refiner) draft(p *Plan) *draft {
 	d := &draft{micro: p.MicroBatch}
 	for _, s := range p.Stages {
@@ -93,10 +93,10 @@ func (r *refiner) value(d *draft) {
 // simulatedPasses bounds stages times micro-batches of drafts that are simulated; others have their price by formula.
 const simulatedPasses = 1 << 16
 
-// place gives every group its devices, in the order of the stages, and its shares.
+// place gives every group its devices, in the order of the stages, and its shares; false: there are too few.
 func (r *refiner) place(d *draft) ([]costmodel.Stage, bool) {
 	stages := make([]costmodel.Stage, len(d.stages))
-	free := slices.Clone(r.pool) // going down: the first device in use; going up: devices not yet in use
+	free := slices.Clone(r.pool) // of each class: the devices before this number are free
 	for n := range d.stages {
 		i := n
 		if !r.upward {
@@ -121,7 +121,7 @@ func (r *refiner) place(d *draft) ([]costmodel.Stage, bool) {
 	return stages, true
 }
 
-// align is what the number of a group's first device must be a multiple of.
+// align is a number that the group's first device must be a multiple of, so that replicas of every layer lie within machines.
 func (s *part) align(g team) int {
 	a := g.tensor
 	for _, y := range s.strategies {
@@ -132,7 +132,7 @@ func (s *part) align(g team) int {
 	return a
 }
 
-// deal divides the micro-batch over the replicas of a stage, sample by sample to the group that finishes it first.
+// deal divides the micro-batch over the replicas of a stage, sample by sample to the group that finishes it first; false: it cannot.
 func (r *refiner) deal(d *draft, stage int, groups []costmodel.Group) bool {
 	replicas := 0
 	for i := range groups {

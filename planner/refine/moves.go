@@ -9,7 +9,7 @@ import (
 // move changes a draft; false: it cannot.
 type move func(*draft) bool
 
-// moves are all small changes of a draft.
+// moves are all small changes of a draft: layers over a boundary, stages merged and split, strategies, tensor degrees, the micro-batch, devices.
 func (r *refiner) moves(d *draft) []move {
 	var all []move
 	for i := range d.stages {
@@ -42,7 +42,7 @@ func (r *refiner) moves(d *draft) []move {
 	return append(all, r.transfers(d)...)
 }
 
-// shift moves the boundary after a stage by n layers, which take the strategy of their new neighbour.
+// shift moves the boundary after a stage by n layers; they take the strategy of their new neighbour.
 func (d *draft) shift(stage, n int) bool {
 	a, b := &d.stages[stage], &d.stages[stage+1]
 	switch {
@@ -112,7 +112,7 @@ func (r *refiner) splits(d *draft, stage int) []move {
 	return all
 }
 
-// transfers move devices of a class from one stage to another, from those unused, or out of use.
+// transfers move devices of a class from one stage to another, from the unused ones to a stage, or out of use.
 func (r *refiner) transfers(d *draft) []move {
 	const unused = -1
 	var all []move
@@ -162,7 +162,7 @@ func (r *refiner) transfers(d *draft) []move {
 	return all
 }
 
-// amounts are how many of so many devices are moved at a time.
+// amounts are the numbers of devices, of so many, that are moved at a time: multiples of step.
 func (r *refiner) amounts(class, have, step int) []int {
 	per := r.model.Classes()[class].PerMachine
 	var all []int
@@ -175,7 +175,7 @@ func (r *refiner) amounts(class, have, step int) []int {
 	return slices.Compact(all)
 }
 
-// drop removes devices from a stage, which must keep some.
+// drop removes devices from a stage; false: it would not keep whole replicas, or none.
 func (r *refiner) drop(s *part, class, n int) bool {
 	i := slices.IndexFunc(s.groups, func(g team) bool { return g.class == class })
 	g := &s.groups[i]
@@ -208,7 +208,7 @@ func (r *refiner) give(s *part, class, n, tensor int) bool {
 	return true
 }
 
-// tidy takes tensor degrees of layers back where the stage's groups do not allow them.
+// tidy sets layers back to their group's tensor degree where the stage's groups do not allow their own.
 func (r *refiner) tidy(s *part) {
 	degrees := r.degrees(s)
 	for i := range s.strategies {
@@ -232,16 +232,16 @@ func (r *refiner) degrees(s *part) (all []int) {
 	return all
 }
 
-// strategyMoves change one part of the strategy of some layers of a stage: of all, of each run that is alike, of its first and
-// last layer.
+// strategyMoves change one part of the strategy of some layers of a stage: of all, of each run of equal layers with one strategy, and of such a run's
+// first and last layer.
 func (r *refiner) strategyMoves(d *draft, stage int) []move {
 	s := &d.stages[stage]
-	o := r.model.Choices()
+	o, kinds := r.model.Choices(), r.model.Kinds()
 	n := len(s.strategies)
 	spans := [][2]int{{0, n}}
 	for from := 0; from < n; {
 		to := from + 1
-		for to < n && s.strategies[to] == s.strategies[from] && r.model.Alike(d.from(stage)+to, d.from(stage)+from) {
+		for to < n && s.strategies[to] == s.strategies[from] && kinds[d.from(stage)+to] == kinds[d.from(stage)+from] {
 			to++
 		}
 		spans = append(spans, [2]int{from, to}, [2]int{from, from + 1}, [2]int{to - 1, to})

@@ -12,10 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/planner/costmodel"
 )
 
-// refiner improves plans by local search over what Predict accepts, beyond the space of the dynamic programming: unequal
-// replicas, other shares, a tensor degree for each layer, devices left out. It descends by the first move that helps, then
-// begins again from the best with some moves at random (iterated local search: Lourenco, Martin and Stutzle, 2003), then wanders
-// by random steps. The same job gives the same plan.
+// refiner works on one plan after another, and remembers prices.
 type refiner struct {
 	model *costmodel.Model // of the spread of the plan that is refined
 	*memory
@@ -24,19 +21,18 @@ type refiner struct {
 	batch  int
 	left   int   // prices that it may still compute
 	micros []int // micro-batches to try, rising
-	upward bool  // stages take devices of a class from the first on, not from the last
+	upward bool  // stages take devices of a class from its first on, not from its last
 }
 
-// memory is what depends on the model alone, and prices that were computed.
+// memory is what depends on the model alone, and the prices that were computed with it.
 type memory struct {
-	times   *costmodel.Times
+	times   *costmodel.ReplicaTimes
 	pricer  *costmodel.Pricer
-	pool    []int // devices of each class
-	tensors [][]int
+	pool    []int   // devices of each class
+	tensors [][]int // tensor degrees of each class
 }
 
-// refinements bounds the work: so many prices of plans of 32 layers on 25 devices or more, a tenth at least of smaller ones, five times as
-// many if the search is to be exact.
+// refinements bounds the work: so many plans of 32 layers on 25 devices are priced, fewer of more layers, and a tenth at least on fewer devices.
 const refinements = 200000
 
 // Plan is a plan as refining takes and returns it.
@@ -93,8 +89,8 @@ func byPrice(all []*refinement) {
 	})
 }
 
-// each calls work for so many plans, on all processors, with a refiner that no other has at the time. What it remembers changes no
-// price, so the outcome does not hang on which it is.
+// each calls work for so many plans, on all processors, with a refiner that no other call has at the time. What a refiner remembers changes no price,
+// so the outcome does not depend on which one it is.
 func each(plans int, work func(r *refiner, i int)) {
 	next := make(chan int)
 	var group sync.WaitGroup
@@ -113,8 +109,7 @@ func each(plans int, work func(r *refiner, i int)) {
 	group.Wait()
 }
 
-// search refines by so many prices: descents from the best and from near it, and a walk that may take longer for a while. Each finds what the
-// other does not.
+// search refines a plan with so many prices: half for descents from the best and from near it, half for a walk, and a last descent.
 func (r *refiner) search(ctx context.Context, f *refinement, prices int) {
 	r.take(f)
 	r.left = prices / 2
@@ -124,24 +119,24 @@ func (r *refiner) search(ctx context.Context, f *refinement, prices int) {
 	f.best = r.descend(ctx, best)
 }
 
-// finalists are refined further.
+// finalists is how many plans the second half of the work goes to.
 const finalists = 3
 
-// refinement is a plan that is refined, from where its work went on.
+// refinement is a plan that is being refined, and the state from which work on it goes on.
 type refinement struct {
 	model  *costmodel.Model
 	rng    *rand.Rand
 	batch  int
 	upward bool
-	was    float64 // price that refining must beat
+	was    float64 // price that a better plan must be below
 	best   *draft
 }
 
-// take goes on with a refinement.
+// take turns the refiner to a refinement.
 func (r *refiner) take(f *refinement) {
 	r.model, r.rng, r.batch, r.upward, r.micros = f.model, f.rng, f.batch, f.upward, microBatches(f.model, f.batch)
 	if r.known[r.model] == nil {
-		m := &memory{times: r.model.Times(), pricer: r.model.Pricer()}
+		m := &memory{times: r.model.ReplicaTimes(), pricer: r.model.Pricer()}
 		for class, k := range r.model.Classes() {
 			m.pool = append(m.pool, k.Count)
 			m.tensors = append(m.tensors, r.model.TensorsOf(class))
@@ -151,7 +146,7 @@ func (r *refiner) take(f *refinement) {
 	r.memory = r.known[r.model]
 }
 
-// microBatches are the divisors of a global batch that all devices together were profiled for.
+// microBatches are the divisors of a global batch up to what all devices together were profiled for.
 func microBatches(m *costmodel.Model, batch int) []int {
 	devices := 0
 	for _, k := range m.Classes() {
@@ -161,7 +156,7 @@ func microBatches(m *costmodel.Model, batch int) []int {
 	return slices.DeleteFunc(costmodel.Divisors(batch), func(b int) bool { return b > most })
 }
 
-// improve is the quickest draft found from a local optimum on, which it may be itself.
+// improve is the quickest draft that descents from random changes of the best one find; at least the best itself.
 func (r *refiner) improve(ctx context.Context, best *draft) *draft {
 	for r.left > 0 && ctx.Err() == nil {
 		d := best.clone()
@@ -182,7 +177,7 @@ func (r *refiner) improve(ctx context.Context, best *draft) *draft {
 	return best
 }
 
-// descend follows moves that help until none does.
+// descend makes moves that help, in random order, until none does.
 func (r *refiner) descend(ctx context.Context, d *draft) *draft {
 	for {
 		moves := r.moves(d)

@@ -6,11 +6,11 @@ import (
 	"slices"
 )
 
-// threshold is by how much a step may lengthen an iteration when wandering begins.
+// threshold is the share by which a step may lengthen an iteration when a walk begins.
 const threshold = 0.02
 
-// wander is the quickest draft found by threshold accepting (Dueck and Scheuer, 1990) from one on: random steps that lengthen the
-// iteration by no more than a threshold, which falls to nothing over so many prices.
+// wander is the quickest draft on a random walk from a draft: a step is taken unless it lengthens the iteration by more than a threshold, which falls to
+// nothing over so many prices.
 func (r *refiner) wander(ctx context.Context, d *draft, prices int) *draft {
 	best := d
 	for n := range prices {
@@ -75,7 +75,7 @@ func (r *refiner) step(d *draft) bool {
 
 func pick[T any](r *refiner, all []T) T { return all[r.rng.IntN(len(all))] }
 
-// hand gives some layers over the boundary after a stage, with their strategies or with those of their new neighbours.
+// hand moves some layers over the boundary after a stage, with their strategies or with those of their new neighbours.
 func (r *refiner) hand(d *draft, i int) bool {
 	if i+1 == len(d.stages) {
 		return false
@@ -164,12 +164,12 @@ func (r *refiner) restrategise(d *draft, i int) bool {
 	return true
 }
 
-// hurried is the work on a search that was ended: so many prices of plans of 32 layers.
+// hurried bounds the work on a search that was ended: so many plans of 32 layers are priced.
 const hurried = 24000
 
-// hurry refines by successive halving (Jamieson and Talwalkar, 2016), with so many prices in all: as many for each, then twice as many for each
-// of the quicker half, until one is left. What wins in the end is often of another number of stages than what leads before any refining. Walks
-// find more than descents in so little work.
+// hurry refines by successive halving (Jamieson and Talwalkar, 2016), with so many prices in all: the same number for each plan, then twice as many
+// for each of the quicker half, until one is left. The plan that wins often has another number of stages than the one that leads at first. In so
+// little work walks find more than descents.
 func hurry(ctx context.Context, all []*refinement, prices int) {
 	rounds := bits.Len(uint(len(all)))
 	portion := prices / max(1, rounds*len(all))

@@ -7,9 +7,10 @@ import (
 	"sync"
 )
 
-// table is the dynamic programming under one condition, from the last stage to the first. A state is a number of stages,
-// the layer they begin with, the devices they took and the kind of the first of them. It keeps the Pareto points of
-// (largest step, the first stage's own step, sum of steps, largest per-iteration cost) over all plans of these stages.
+// table is the dynamic programming under one condition, from the last stage to the first. It works level by level: the states of one number of
+// stages are extended by one more stage in front. A state is the layer that its stages begin with, the devices that they took and the kind of the
+// first of them. It keeps the Pareto points of (largest step, the first stage's own step, sum of steps, largest per-iteration cost) over all choices
+// of these stages.
 type table struct {
 	costs       Costs
 	pool        []int
@@ -18,18 +19,17 @@ type table struct {
 	grain       []int
 	least, most int
 	rootBound   float64   // lower bound on every total under this condition, known before the search
-	work        []float64 // least work of layers 0..i-1
-	heaviest    []float64 // largest work of one of these layers
+	work        []float64 // sum of the least work of layers 0..i-1
+	heaviest    []float64 // the largest of these layers' least work
 	speed       []float64 // of a device of each class, in units of the work
 	fastest     float64   // speed of the fastest shape
 
-	nodes    []node      // of the worker's that fills the table
-	before   []node      // those of the state that is extended, side by side
+	nodes    []node      // all Pareto points; the worker that fills the table lends the memory
+	before   []node      // the points of the state that is being extended, side by side
 	visited  int         // states
-	quick    bool        // first pass
+	quick    bool        // the first pass, which keeps one point for each state
 	width    int         // states kept for each number of stages, 0: all
 	complete bool        // all states were visited
-	strict   bool        // of no use unless complete
 	factor   float64     // 1 - tolerance
 	plans    []Candidate // cheapest for each number of stages
 	mu       sync.Mutex
@@ -37,10 +37,10 @@ type table struct {
 	bound    float64 // lower bound on the total of every plan under this condition
 }
 
-// node is a Pareto point of a state.
+// node is a Pareto point of a state: a choice of its stages, linked to the stages behind.
 type node struct {
 	max           float64 // largest step of all stages but the first
-	own           float64 // step of the first, without receiving its input
+	own           float64 // step of the first, to which receiving its input will be added
 	sum           float64
 	perIteration  float64
 	busy, passing float64
@@ -119,13 +119,13 @@ func (s *table) rate(devices []int) float64 {
 	return v
 }
 
-// rest is what the stages of the layers that are left add to a total at least.
+// rest is the least that the stages of the remaining layers add to a plan: their largest step, the sum of their steps, and their number.
 type rest struct {
 	largest, sum float64
 	stages       int
 }
 
-// rest of so many layers on devices of a summed speed; +Inf without devices.
+// rest is that of the first so many layers on devices of a summed speed; +Inf without devices.
 func (s *table) rest(layers int, speed float64) rest {
 	if layers == 0 {
 		return rest{}
@@ -139,14 +139,14 @@ func (s *table) rest(layers int, speed float64) rest {
 	return rest{max(w/speed, s.heaviest[layers]/s.fastest), w / min(speed, s.fastest), 1}
 }
 
-// lowerBound is a lower bound on the total of any plan that ends in stages summed up by f, with this rest before them.
+// lowerBound is a lower bound on the total of any plan whose last stages are summed up by f, with this rest before them.
 func (s *table) lowerBound(f Front, r rest) float64 {
 	// Rounding must not prune an equal total.
 	return s.costs.Total(Front{max(f.Max, r.largest), f.Sum + r.sum, f.PerIteration, f.Stages + r.stages}) * (1 - 1e-12)
 }
 
-// fill visits all states that may lead below limit; with a width it keeps that many for each number of stages. A quick
-// pass keeps one plan for each state.
+// fill visits all states that may lead to a total below limit; with a width it keeps only that many for each number of stages. A quick pass keeps
+// one point for each state.
 func (s *table) fill(ctx context.Context, limit float64, width int, quick bool) {
 	limit = s.factor * min(limit, s.lowest)
 	s.nodes, s.quick, s.width, s.complete = s.nodes[:0], quick, width, true
@@ -163,10 +163,6 @@ func (s *table) fill(ctx context.Context, limit float64, width int, quick bool) 
 			limit = s.extend(st, next, stages, limit)
 		}
 		level = next.order
-		if s.strict && width > 0 && len(level) > 4*width {
-			s.complete = false
-			return
-		}
 		if width > 0 && len(level) > 4*width {
 			level, s.complete = s.narrow(level, stages, 4*width), false
 		}
@@ -183,28 +179,13 @@ func (s *table) fill(ctx context.Context, limit float64, width int, quick bool) 
 	s.mu.Unlock()
 }
 
-// relax raises the bound of a table whose prices were not exact, by a search over relaxed prices.
-func (s *table) relax(ctx context.Context, limit float64, width int) {
-	r, ok := s.costs.(Relaxer)
-	if !ok || s.bound >= limit || ctx.Err() != nil {
-		return
-	}
-	below := newTable(r.Relaxed(), 1-s.factor)
-	below.strict, below.nodes = true, s.nodes
-	below.fill(ctx, limit, width, false)
-	s.mu.Lock()
-	s.bound = max(s.bound, below.bound)
-	s.visited += below.visited
-	s.mu.Unlock()
-}
-
-// frontier holds the states of one number of stages, in the order in which they were reached.
+// frontier holds the states of one number of stages, in the order in which they were reached, so that results do not depend on a map's order.
 type frontier struct {
 	index map[key]*state
 	order []*state
 }
 
-// extend puts every possible stage before those of st, and returns the limit, which falls when a cheaper plan is found.
+// extend puts every possible stage in front of those of st, and returns the limit, which falls when a cheaper plan is found.
 func (s *table) extend(st *state, next *frontier, stages int, limit float64) float64 {
 	to := int(st.from)
 	low := Front{Max: math.Inf(1), Sum: math.Inf(1), PerIteration: math.Inf(1)}
@@ -254,13 +235,13 @@ shapes:
 	return limit
 }
 
-// stageBound is a lower bound on the total of any plan in which layers from..to-1, at a speed, precede these stages.
+// stageBound is a lower bound on the total of any plan in which a stage of layers from..to-1, on devices of a summed speed, precedes these stages.
 func (s *table) stageBound(low Front, to, from int, speed, busy, passing float64, stages int) float64 {
 	step := (s.work[to] - s.work[from]) / speed
 	return s.costs.Total(Front{max(low.Max, step+busy), low.Sum + step + passing, low.PerIteration, stages}) * (1 - 1e-12)
 }
 
-// join puts a stage, at each of its points, before each Pareto point of st, which are in s.before and not below low.
+// join puts a stage, at each of its points, in front of each Pareto point of st. These are in s.before, and none is below low in any number.
 func (s *table) join(st *state, next *frontier, c Choice, points []Point, used []int, low Front, left rest, limit float64) float64 {
 	var to *state
 	for _, p := range points {
@@ -294,7 +275,7 @@ func (s *table) join(st *state, next *frontier, c Choice, points []Point, used [
 	return limit
 }
 
-// at finds or makes the state of the stages that begin with c.
+// at finds or makes the state of stages that begin with c and take these devices.
 func (f *frontier) at(s *table, c Choice, used []int) *state {
 	k := key{from: int32(c.From), kind: int32(s.kinds[c.Shape])}
 	for class, n := range used {
@@ -361,12 +342,12 @@ func (s *table) insert(st *state, b node) {
 	st.nodes = append(keep, place)
 }
 
-// totalAlone is the total if nothing came before.
+// totalAlone is the total if no stage came before.
 func (s *table) totalAlone(n *node) float64 {
 	return s.costs.Total(Front{max(n.max, n.own), n.sum, n.perIteration, 1})
 }
 
-// record notes a complete plan and returns the new limit.
+// record notes a complete plan, the cheapest of its number of stages, and returns the new limit.
 func (s *table) record(b node, stages int, total float64) float64 {
 	k := Candidate{Total: total}
 	for n := b; ; n = s.node(n.next) {

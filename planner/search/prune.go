@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// dropDominated drops plans of the last stages where another of as many stages leaves the same layers, begins with the
-// same kind of stage, takes no more of any device and costs no more.
+// dropDominated drops points of states for which another state of as many stages leaves the same layers, begins with the same kind of stage and takes
+// no more of any device, and has a point that is as good.
 func (s *table) dropDominated(level []*state) []*state {
 	type front struct{ from, kind int32 }
 	groups := map[front][]*state{}
@@ -35,7 +35,7 @@ func (a *node) dominates(b *node) bool {
 	return a.max <= b.max && a.own <= b.own && a.sum <= b.sum && a.perIteration <= b.perIteration
 }
 
-// leavesAtLeast reports whether a leaves at least the devices that b leaves, at the same positions within machines.
+// leavesAtLeast says whether a leaves at least the devices that b leaves, at the same positions within machines.
 func (s *table) leavesAtLeast(a, b []int) bool {
 	for i := range a {
 		if a[i] > b[i] || (b[i]-a[i])%s.grain[i] != 0 {
@@ -53,7 +53,8 @@ func sum(list []int) int {
 	return n
 }
 
-// narrow keeps the width most promising states, by lower bound.
+// narrow keeps the width most promising states, by lower bound, in turns over the number of layers that are left: a low bound with many layers left
+// says less than one with few.
 func (s *table) narrow(level []*state, stages, width int) []*state {
 	type scored struct {
 		*state
@@ -73,7 +74,6 @@ func (s *table) narrow(level []*state, stages, width int) []*state {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b scored) int { return cmp.Compare(a.score, b.score) })
-	// In turns over the number of layers left: a low bound with many layers left says less than with few.
 	groups := map[int32][]*state{}
 	var order []int32
 	for _, a := range all {

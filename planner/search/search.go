@@ -35,15 +35,14 @@ type Result struct {
 	States int         // states visited
 }
 
-// Exact reports whether Best[0] is proven to be the cheapest.
+// Exact says whether Best[0] is proven to be the cheapest.
 func (r *Result) Exact() bool { return r.Bound >= r.Best[0].Total }
 
 // Options control how thorough a search is. The zero value: exact; reports no progress.
 type Options struct {
 	Progress  Progress
 	Tolerance float64 // relative improvement below which cheaper plans are not looked for
-	Width     int     // states kept for each number of stages of a condition; 0: all
-	Relax     bool    // raise the bound of conditions that are not exact by a search over their relaxed prices
+	Width     int     // states that are kept for each number of stages of a condition; 0: all
 }
 
 // Progress is called after each condition with the number of conditions done, their number, the cost of the cheapest
@@ -56,10 +55,9 @@ const widthWithoutPlan = 2048
 // FirstPassWidth is how many states the first pass keeps for each number of stages.
 const FirstPassWidth = 48
 
-// Run finds the plan with the least Total over all conditions, whose totals must share one unit. A first pass by beam
-// search finds a plan for every condition; a second pass visits all states that could beat the cheapest of them; a third, if asked for,
-// bounds what conditions that are not exact may have missed. The result is exact to the tolerance unless ctx ends first
-// or a condition has more states than are kept; Result.Bound then shows how much may be missed. The result depends on the
+// Run finds the plan with the least Total over all conditions, whose totals must share one unit. A first pass by beam search finds a plan for every
+// condition; a second pass visits all states that could beat the cheapest of them. The result is exact to the tolerance unless ctx ends first, a
+// condition is not exact, or it has more states than are kept; Result.Bound then shows how much may be missed. The result depends on the
 // conditions alone, not on timing, as long as ctx does not end. If there is no plan, the error wraps ErrInfeasible, or is
 // ctx's.
 func Run(ctx context.Context, conditions []Costs, o Options) (*Result, error) {
@@ -70,10 +68,7 @@ func Run(ctx context.Context, conditions []Costs, o Options) (*Result, error) {
 	for i, c := range conditions {
 		tables[i] = newTable(c, o.Tolerance)
 	}
-	s := &run{tables: tables, progress: o.Progress, passes: 2, limit: math.Inf(1)}
-	if o.Relax {
-		s.passes++
-	}
+	s := &run{tables: tables, progress: o.Progress, limit: math.Inf(1)}
 	// In rounds, so that what a round finds prunes the next, whatever the number of processors.
 	byBound := slices.Clone(tables)
 	slices.SortStableFunc(byBound, func(a, b *table) int { return cmp.Compare(a.rootBound, b.rootBound) })
@@ -94,9 +89,6 @@ func Run(ctx context.Context, conditions []Costs, o Options) (*Result, error) {
 		}
 	})
 	s.lowerLimit()
-	if o.Relax {
-		s.each(ctx, byBound, func(t *table) { t.relax(ctx, s.limit, o.Width) })
-	}
 	return s.result(ctx)
 }
 
@@ -104,7 +96,6 @@ func Run(ctx context.Context, conditions []Costs, o Options) (*Result, error) {
 type run struct {
 	tables   []*table
 	progress Progress
-	passes   int
 	limit    float64
 
 	mu   sync.Mutex
@@ -156,7 +147,7 @@ func (s *run) report() {
 		best, bound = min(best, t.lowest), min(bound, t.bound)
 		t.mu.Unlock()
 	}
-	s.progress(s.done, s.passes*len(s.tables), best, min(best, bound))
+	s.progress(s.done, 2*len(s.tables), best, min(best, bound))
 }
 
 func (s *run) result(ctx context.Context) (*Result, error) {

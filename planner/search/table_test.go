@@ -287,21 +287,16 @@ func equalLayers(n int) *table {
 func TestStatesVisited(t *testing.T) {
 	for _, c := range []struct {
 		layers, width int
-		strict        bool
 		visited       int
 		complete      bool
 	}{
-		{9, 0, false, 1 + 8 + 7 + 6 + 5 + 4 + 3 + 2 + 1, true},
-		{9, 0, true, 37, true},
-		{9, 8, false, 37, true},
-		{9, 2, false, 1 + 7*2 + 1, false},
-		{9, 2, true, 16, false},
-		{10, 2, true, 1, false}, // nine states are more than four times two
-		{10, 2, false, 18, false},
-		{3, 1, true, 3, false},
+		{9, 0, 1 + 8 + 7 + 6 + 5 + 4 + 3 + 2 + 1, true},
+		{9, 8, 37, true},
+		{9, 2, 1 + 7*2 + 1, false},
+		{10, 2, 18, false},
+		{3, 1, 3, false},
 	} {
 		s := equalLayers(c.layers)
-		s.strict = c.strict
 		s.fill(context.Background(), math.Inf(1), c.width, false)
 		if s.visited != c.visited || s.complete != c.complete {
 			t.Errorf("%+v: %d visited, complete %v", c, s.visited, s.complete)
@@ -332,34 +327,6 @@ func TestEqualConditions(t *testing.T) {
 	}
 	if len(r.Best) != len(conditions) {
 		t.Errorf("%d plans of %d conditions", len(r.Best), len(conditions))
-	}
-}
-
-// Relaxed prices are searched only where they can raise the bound; the bound is then the best plan's by those prices.
-func TestRelaxByHand(t *testing.T) {
-	// On one device 10 + 10; on two, with a quarter sent, 10.25 + 6.25, as the larger counts twice. A point that the guess
-	// misses takes half: 5.25 + 3.25. The bound without a search sends nothing: 5 + 3.
-	miss := &guessing{toy{seconds: []float64{4, 6}, once: []float64{0, 0}, speed: []float64{1}, pool: []int{2}, most: 2, send: 0.25, batches: 2, guesses: true}}
-	of := func() *table {
-		s := newTable(miss, 0)
-		s.fill(context.Background(), math.Inf(1), 0, false)
-		return s
-	}
-	s := of()
-	before, root := s.visited, s.bound
-	if s.lowest != 16.5 || !(root < 8) || before == 0 {
-		t.Fatalf("guess %v, bound %v after %d states", s.lowest, root, before)
-	}
-	s.relax(context.Background(), root, 0)
-	ended, cancel := context.WithCancel(context.Background())
-	cancel()
-	s.relax(ended, s.lowest, 0)
-	if s.visited != before || s.bound != root {
-		t.Errorf("%d states more, bound %v", s.visited-before, s.bound)
-	}
-	s.relax(context.Background(), s.lowest, 0)
-	if s.visited <= before || s.bound != 8.5 {
-		t.Errorf("%d states more, bound %v, want 8.5", s.visited-before, s.bound)
 	}
 }
 

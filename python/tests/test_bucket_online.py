@@ -47,6 +47,16 @@ class TestCosts(unittest.TestCase):
         self.assertEqual((c.cap(201), c.efficient(201)), (0, 0))
         self.assertEqual((Costs(plan(pad_to=64)).cap(65), Costs(plan(batch_multiple=8)).cap(30)), (1000 // 128, 32))
 
+    def test_vectors(self):
+        """The command answers alike: Go reads the same file."""
+        with open(os.path.join(HERE, "..", "..", "internal", "vectors", "bucket-cost.json")) as f:
+            cases = json.load(f)
+        for v in cases:
+            c = Costs({**v, "pad_to": 0, "batch_multiple": 0})
+            for p in v["points"]:
+                self.assertAlmostEqual(float(c.seconds(p["length"], p["batch"])), p["seconds"], delta=1e-9, msg=v["name"])
+                self.assertEqual(c.cap(p["length"]), p["cap"], v["name"])
+
     def test_tiles(self):
         def took(length, batch):
             return .1 + 1e-3 * (-(-batch * length // 256) * 256)

@@ -61,20 +61,6 @@ class TestAccumulation(unittest.TestCase):
                         work.done(step["size"], step["seconds"])
                 self.assertEqual((work.samples, work.steps), (c["samples"], c["micro_steps"]))
 
-    def test_vectors_of_costs(self):
-        with open(VECTORS) as f:
-            cases = json.load(f)["costs"]
-        self.assertGreater(len(cases), 50)
-        for c in cases:
-            work = deadline.Accumulation(deadline.Node(**c["node"]), deadline.Order(**c["order"]))
-            with self.subTest(c["name"]):
-                for step in c["steps"]:
-                    self.assertEqual(work.next_of(step["elapsed"], step["costs"]), step["places"])
-                    if step["places"]:
-                        work.done(len(step["places"]), step["seconds"], step["cost"])
-                self.assertEqual((work.samples, work.steps), (c["samples"], c["micro_steps"]))
-                self.assertAlmostEqual(work.work, c["work"])
-
     def test_vectors_are_those_of_the_rule(self):
         with open(VECTORS) as f:
             self.assertEqual(f.read(), make_deadline_accumulation.text())
@@ -206,22 +192,6 @@ class TestSamples(unittest.TestCase):
                 self.assertEqual(rest[:len(unused)], unused)  # first in the next round
                 samples.used([0])
             self.assertEqual(sorted(seen), sorted(order))
-
-    def test_every_sample_once_by_places(self):
-        rng = random.Random(4)
-        for _ in range(300):
-            order = list(range(rng.randint(0, 60)))
-            samples, seen = deadline.Samples(order), []
-            while len(samples):
-                blocks = samples.blocks([rng.randint(1, 12) for _ in range(3)])
-                places = [sorted(rng.sample(range(len(b)), rng.randint(0, len(b)))) for b in blocks]
-                seen += [b[k] for b, p in zip(blocks, places) for k in p]
-                samples.used_at(places)
-            self.assertEqual(sorted(seen), order)
-        samples = deadline.Samples(range(9))
-        samples.blocks([2, 2])
-        for places in ([[2], []], [[0, 0], []], [[0]]):
-            self.assertRaises(ValueError, lambda: samples.used_at(places))
 
     def test_refuses(self):
         samples = deadline.Samples(range(9))

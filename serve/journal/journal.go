@@ -320,19 +320,18 @@ func tight(size, free uint64) bool { return free < min(size/freeShare, freeDisk)
 
 // Cut removes a job's messages before the one of a number.
 func (j *Journal) Cut(ctx context.Context, job string, before uint64) error {
-	ctx, cancel := context.WithTimeout(ctx, j.answer())
-	defer cancel()
-	if err := j.stream.Purge(ctx, jetstream.WithPurgeSubject(subject(job)), jetstream.WithPurgeSequence(before)); err != nil {
-		return fmt.Errorf("journal: %w", err)
-	}
-	return nil
+	return j.purge(ctx, jetstream.WithPurgeSubject(subject(job)), jetstream.WithPurgeSequence(before))
 }
 
 // Remove removes all messages of a job.
 func (j *Journal) Remove(ctx context.Context, job string) error {
+	return j.purge(ctx, jetstream.WithPurgeSubject(subject(job)))
+}
+
+func (j *Journal) purge(ctx context.Context, which ...jetstream.StreamPurgeOpt) error {
 	ctx, cancel := context.WithTimeout(ctx, j.answer())
 	defer cancel()
-	if err := j.stream.Purge(ctx, jetstream.WithPurgeSubject(subject(job))); err != nil {
+	if err := j.stream.Purge(ctx, which...); err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
 	return nil
@@ -345,10 +344,7 @@ func (j *Journal) Check(ctx context.Context) error {
 	if _, err := j.js.PublishMsg(ctx, &nats.Msg{Subject: probe, Data: []byte("{}")}); err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
-	if err := j.stream.Purge(ctx, jetstream.WithPurgeSubject(probe), jetstream.WithPurgeKeep(1)); err != nil {
-		return fmt.Errorf("journal: %w", err)
-	}
-	return nil
+	return j.purge(ctx, jetstream.WithPurgeSubject(probe), jetstream.WithPurgeKeep(1))
 }
 
 // Close ends the connection, and the server within the process.

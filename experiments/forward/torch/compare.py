@@ -1,7 +1,6 @@
 """Forward-only fine-tuning of the pretrained transformer's adapters, ours beside MeZO, FZOO and an evolution strategy, at equal forward passes.
 
-    /usr/bin/python3 experiments/forward/torch/compare.py base.safetensors runs.jsonl --minutes 7    # again until it says that all is there
-    /usr/bin/python3 experiments/forward/torch/compare.py base.safetensors runs.jsonl --table
+    /usr/bin/python3 experiments/forward/torch/compare.py base.safetensors    # half an hour
 
 A forward pass is one of 16 examples. Every method has two seeds to find its rate in powers of two, until the best has a worse one on both sides,
 and is then run with five other seeds. All decay their rate by a cosine, and perturb by 1e-3.
@@ -10,11 +9,9 @@ and is then run with five other seeds. All decay their rate by a cosine, and per
 - FZOO (ICLR 2026): a clean pass and 15 along signs, on one batch, divided by the deviation of the 15 losses.
 - ES (Qiu and others, evolution strategies at scale, 2025): a population of 30 normal perturbations on one batch, z-scored.
 - ours: evenkeel.forward's own rounds and whole numbers, 16 processors (16 passes a step), two inputs of 8 examples for a pass. "pairs": eight
-  directions, each with its own examples, or all with the same; "each": sixteen directions, on the same examples.
+  directions, each with its own examples; "each": sixteen directions, on the same examples.
 """
 
-import argparse
-import json
 import math
 import os
 import sys
@@ -101,52 +98,27 @@ def ours(settings, rate, seed, path, train, budget):
     return model, flat(parts)
 
 
-OURS = {"ours, each": {}, "ours, pairs": {"estimator": "pairs"}, "ours, pairs, shared": {"estimator": "pairs", "shared": True}}
+OURS = {"ours, each": {}, "ours, pairs": {"estimator": "pairs"}}
 
 
-def run(method, rate, seed, path, train, test, budget):
+def run(method, rate, seed, path, train, test, budget=BUDGET):
+    """Accuracy, loss and processor seconds of a run."""
     begun = time.process_time()
-    if method in OURS:
-        model, theta = ours(OURS[method], rate, seed, path, train, budget)
-    else:
-        model, theta = peer(method, rate, seed, path, train, budget)
+    model, theta = ours(OURS[method], rate, seed, path, train, budget) if method in OURS else peer(method, rate, seed, path, train, budget)
     seconds = time.process_time() - begun
     with torch.no_grad():
-        accuracy, loss = model.test(theta, *test) if theta is not None else (0.0, math.inf)
-    return {"method": method, "rate": rate, "seed": seed, "budget": budget, "accuracy": round(accuracy, 5), "loss": round(loss, 5), "seconds": round(seconds, 1)}
+        return (*(model.test(theta, *test) if theta is not None else (0.0, math.inf)), seconds)
 
 
-def best(rows, method):
-    """The rate with the best mean accuracy over the tuning seeds, and what is to be run before that is known."""
-    got = {}
-    for r in rows:
-        if r["method"] == method and r["seed"] in TUNING and r["budget"] == BUDGET:
-            got.setdefault(r["rate"], {})[r["seed"]] = r
-    first = FIRST.get(method, 2**-6)
-    want = {first / 2, first, first * 2}
+def best(method, *where):
+    """The rate of a grid in powers of two with the best mean accuracy over the tuning seeds."""
+    got, top = {}, FIRST.get(method, 2**-6)
     while True:
-        todo = [(rate, s) for rate in sorted(want) for s in TUNING if s not in got.get(rate, {})]
-        if todo:
-            return None, todo
-        top = max(want, key=lambda rate: sum(r["accuracy"] for r in got[rate].values()))
-        wider = want | {top / 2, top * 2}
-        if wider == want:
-            return top, []
-        want = wider
-
-
-def todo(rows, methods):
-    """The runs that are missing."""
-    have = {(r["method"], r["rate"], r["seed"], r["budget"]) for r in rows}
-    for m in methods:
-        rate, search = best(rows, m)
-        yield from ((m, rate_, s, BUDGET) for rate_, s in search)
-        if rate is None:
-            continue
-        jobs = [(m, rate, s, b) for b in ((BUDGET, BUDGET // 2) if m in OURS else (BUDGET,)) for s in SEEDS]
-        if m in ("ours, each", "ours, pairs"):  # and at the rate that a run has by default
-            jobs += [(m, forward.Config(processors=16, **OURS[m]).complete(4096).learning_rate, s, BUDGET) for s in SEEDS]
-        yield from (job for job in jobs if job not in have)
+        for rate in {top / 2, top, top * 2} - set(got):
+            got[rate] = sum(run(method, rate, s, *where)[0] for s in TUNING)
+        if max(got, key=got.get) == top:
+            return top
+        top = max(got, key=got.get)
 
 
 def interval(values):
@@ -156,52 +128,25 @@ def interval(values):
     return m, 2.776 * d / math.sqrt(len(values))
 
 
-def table(rows, methods, path, test):
-    model, parts = adapters(path, 0)
-    print(f"Before: accuracy {100 * model.test(flat(parts), *test)[0]:.1f}%.\n")
-    print("| method | rate | forward passes | accuracy (95% interval) | less FZOO, paired | loss | processor seconds |\n|---|---|---|---|---|---|---|")
-    cells = {}
-    for r in rows:
-        if r["seed"] in SEEDS:
-            cells.setdefault((r["method"], r["rate"], r["budget"]), {})[r["seed"]] = r
-    cells = {k: v for k, v in cells.items() if len(v) == len(SEEDS)}
-    fzoo = next((v for (m, _, _), v in cells.items() if m == "FZOO"), None)
-    for m in methods:
-        rate = best(rows, m)[0]
-        for (_, r, budget), runs in sorted(((k, v) for k, v in cells.items() if k[0] == m), key=lambda c: (-c[0][2], c[0][1] != rate)):
-            (a, w) = interval([100 * v["accuracy"] for v in runs.values()])
-            less = "" if fzoo is None else "{:+.1f} ({:+.1f} to {:+.1f})".format(*(lambda d, w: (d, d - w, d + w))(*interval([100 * (runs[s]["accuracy"] - fzoo[s]["accuracy"]) for s in SEEDS])))
-            note = " (search unfinished)" if rate is None else "" if r == rate else " (default)"
-            print(f"| {m} | {r:.3g}{note} | {budget} | {a:.1f}% ({a - w:.1f} to {a + w:.1f}) | {less} | {interval([v['loss'] for v in runs.values()])[0]:.3f} | {interval([v['seconds'] for v in runs.values()])[0]:.0f} |")
-
-
-def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("base")
-    p.add_argument("runs")
-    p.add_argument("--minutes", type=float, default=1e9)
-    p.add_argument("--table", action="store_true")
-    a = p.parse_args()
+def main(path):
     torch.set_num_threads(1)
-    train, test = data()
-    methods = ["ours, each", "MeZO", "FZOO", "ES", "ours, pairs", "ours, pairs, shared"]
-    rows = []
-    if os.path.exists(a.runs):
-        with open(a.runs, encoding="utf-8") as f:
-            rows = [json.loads(line) for line in f]
-    if a.table:
-        return table(rows, methods, a.base, test)
-    until = time.monotonic() + 60 * a.minutes
-    while time.monotonic() < until:
-        job = next(todo(rows, methods), None)
-        if job is None:
-            print("all is there")
-            return
-        rows.append(run(*job[:3], a.base, train, test, job[3]))
-        print(rows[-1], flush=True)
-        with open(a.runs, "a", encoding="utf-8") as f:
-            f.write(json.dumps(rows[-1]) + "\n")
+    where = path, *data()
+    model, parts = adapters(path, 0)
+    print(f"Before: accuracy {100 * model.test(flat(parts), *where[2])[0]:.1f}%.\n")
+    print("| method | rate | forward passes | accuracy (95% interval) | less FZOO, paired | loss | processor seconds |\n|---|---|---|---|---|---|---|")
+    fzoo = None
+    for method in ("FZOO", "MeZO", "ES", *OURS):
+        rate = best(method, *where)
+        cells = [(rate, "", BUDGET)]
+        if method in OURS:
+            cells += [(rate, "", BUDGET // 2), (forward.Config(processors=16, **OURS[method]).complete(4096).learning_rate, " (default)", BUDGET)]
+        for r, note, budget in cells:
+            accuracies, losses, seconds = zip(*(run(method, r, s, *where, budget) for s in SEEDS))
+            fzoo = fzoo or accuracies
+            a, w = interval([100 * v for v in accuracies])
+            less, d = interval([100 * (v - f) for v, f in zip(accuracies, fzoo)])
+            print(f"| {method} | {r:.3g}{note} | {budget} | {a:.1f}% ({a - w:.1f} to {a + w:.1f}) | {less:+.1f} ({less - d:+.1f} to {less + d:+.1f}) | {interval(losses)[0]:.3f} | {interval(seconds)[0]:.0f} |", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

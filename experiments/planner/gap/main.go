@@ -8,9 +8,9 @@
 // 20 pipelines of 16 stages; degrees, 20 models of 9 to 12 layers on 4 devices alike; large, 96 layers on 64 devices alike, 32 + 32 and
 // 512 + 512 of two kinds; example, the built-in one.
 //
-// With -rival random local search through what plan check computes tries for so long to beat each plan; with -degrees coordinate descent
-// over the tensor degrees of layers, from the plan and from the next best; with -early a second search is ended after a tenth of the time; with -random so many legal plans, drawn at random or edited at
-// random from the best, are compared with the bound.
+// With -rival random local search, through what plan check computes, tries for so long to beat each plan; with -degrees coordinate descent over the
+// tensor degrees of layers does, from the plan and from the next best. With -early a second search is ended after a tenth of the time. With -random so
+// many legal plans, drawn at random or edited at random from the best, are compared with the bound.
 package main
 
 import (

@@ -1,6 +1,6 @@
-// Command validation compares what evenkeel plan check predicts with measured training: the plans that Sailor's authors ran. It goes
-// through the command line alone: plans of one number of machines are left out, the others calibrate (evenkeel plan calibrate), and
-// those left out are checked (evenkeel plan check --calibration).
+// Command validation compares what evenkeel plan check predicts with measured training: the plans that Sailor's authors ran. It goes through the
+// command line alone. Plans of one number of machines at a time are left out: the others make a calibration (evenkeel plan calibrate), by which those
+// left out are predicted (evenkeel plan check --calibration), and they are predicted without a calibration as well.
 //
 //	go run ./experiments/planner/validation -data ../shared/data/planner
 package main

@@ -174,7 +174,7 @@ func (w waiting) Decide(report *cluster.Report, present []bool, plan *cluster.Pl
 	return w.Policy.Decide(report, present, plan)
 }
 
-// Omniscient implements agent.Omniscient.
+// Omniscient marks an oracle for agent.Control.
 func (waiting) Omniscient() {}
 
 func main() {

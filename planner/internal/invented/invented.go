@@ -105,21 +105,3 @@ func (j *Job) Spread() {
 		}
 	}
 }
-
-// FourClasses is a model of two equal layers, and two devices each of four classes, which take longer from class to class.
-func FourClasses() (*layerprofile.Profile, *cluster.Topology, error) {
-	nodes, l := "nodes:\n", layerprofile.Layer{Parameters: 1, Output: 1}
-	for i, device := range []string{"a", "b", "c", "d"} {
-		nodes += fmt.Sprintf("- {device: %s, count: 2, per_machine: 1, memory: 1GiB}\n", device)
-		for _, n := range []int{1, 4096} {
-			s := float64((1 + i) * (8 + n))
-			l.Runs = append(l.Runs, layerprofile.Run{Device: device, Tensor: 1, MicroBatch: n, Forward: s, Backward: 2 * s})
-		}
-	}
-	top, err := clusterfile.ReadTopology(strings.NewReader(nodes), "hand", nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	p := &layerprofile.Profile{Layers: []layerprofile.Layer{l, l}}
-	return p, top, p.Finish("hand")
-}

@@ -9,7 +9,7 @@
             optimizer.step(); optimizer.zero_grad()
 
 Loader(dataset, "plan.json", online=True) needs no lengths. Pieces(dataset, lengths, "plan.json") is for
-jobs that evenkeel.Tuner tunes. Loader needs torch; Sampler, which reads schedule files, the standard library alone. See docs/guides/bucket.md.
+jobs that evenkeel.Tuner tunes. Loader needs torch; Sampler, which reads schedule files, the standard library alone. See docs/guides/bucket-pytorch.md.
 """
 
 from .schedule import Batch, Sampler, ScheduleError

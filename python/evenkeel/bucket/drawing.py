@@ -19,7 +19,7 @@ class Drawing:
         self.loader, self.stop = loader, stop
         self.feed, self.arrived = queue.SimpleQueue(), queue.SimpleQueue()
         self.issued = self.received = 0
-        self.expected = collections.deque()  # positions on their way, and of those that a rank told of before, length and labels
+        self.expected = collections.deque()  # positions on their way, with length and labels of those that another rank has told of
         self.ready = collections.deque()  # length and labels of samples to tell
         self.samples = {}
         self.spare = None  # the shortest sample so far: length, position, sample
@@ -35,7 +35,7 @@ class Drawing:
         self.thread.join(timeout=10)
 
     def take(self, positions):
-        """The samples of positions, which it then holds no longer; of none, a short one and its position."""
+        """The samples of positions, which are then no longer held; without positions, a short sample and its position."""
         if positions:
             return positions, [self.samples.pop(i) for i in positions]
         if self.spare is None:
@@ -66,7 +66,7 @@ class Drawing:
             self.arrived.put(e)
 
     def draw(self, new, told=None):
-        """Asks for the samples of positions; with the length and labels of each, for those that another rank has told of."""
+        """Asks for the samples of positions. told has the length and labels of those that another rank has told of."""
         self.expected.extend(zip(new, told or [None] * len(new)))
         for at in range(0, len(new), CHUNK):
             self.feed.put(new[at:at + CHUNK])

@@ -14,12 +14,12 @@ import numpy
 from .schedule import ScheduleError
 
 Part = namedtuple("Part", "positions tokens labels lengths counts", defaults=((), ()))
-Part.__doc__ = """What a rank does in a step: its samples, their tokens and label tokens in all, the length and the label tokens of each; no samples: it takes
-part with weight 0."""
+Part.__doc__ = """What a rank does in a step: its samples, the sums of their tokens and label tokens, and the length and the label tokens of each. A rank
+without samples takes part with weight 0."""
 
 _PATIENCE = 0.3  # by how much a sample's worth grows while as many samples pass as its window holds
 
-_FULL = 0.1  # of the work may be of batches that memory ends before T
+_FULL = 0.1  # share of the work that may lie in batches which fill the memory before they last T
 
 
 class Window:
@@ -96,8 +96,8 @@ class Grouping:
         return len(self.windows[rank]) + len(self.coming[rank])
 
     def draw(self):
-        """New positions for every rank: so many that its window is full. Where the shared queue comes to its end, so that the windows
-        hold equal work instead: what one rank holds more at the end, the others wait."""
+        """New positions for every rank, so that its window is full. When the shared queue comes to its end, so that the windows hold equal
+        work instead: if one rank held more at the end, the others would wait."""
         out = [[] for _ in range(self.ranks)]
         begins = self.target is None
         if begins and any(self.held(r) for r in range(self.ranks)):
@@ -131,7 +131,7 @@ class Grouping:
     # Hearing.
 
     def hear(self, rank, lengths, labels):
-        """What a rank tells of the next samples on their way to it."""
+        """Takes in what a rank tells of the next samples on their way to it."""
         if len(lengths) > len(self.coming[rank]):
             raise ScheduleError(f"rank {rank} tells of {len(lengths)} samples; {len(self.coming[rank])} are on their way")
         at = [self.coming[rank].popleft() for _ in range(len(lengths))]

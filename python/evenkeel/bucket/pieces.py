@@ -39,8 +39,8 @@ class Pieces(Dataset):
     dataset, lengths, plan, seed, labels, command, cache   as Loader's; the plan may be for any number of ranks
     collate_fn   of the samples of a piece
 
-    Every sample that the plan batches is in one piece an epoch, and the pieces of each epoch are cut anew. The weights divide by the samples of a round as they are expected,
-    not as they are: a round that happens to have more samples counts more."""
+    Every sample that the plan batches is in one piece an epoch, and the pieces of each epoch are cut anew. The weights divide by the mean number of
+    samples of a piece, so that all samples of an epoch count alike: a round that happens to have more samples counts more."""
 
     def __init__(self, dataset, lengths, plan, *, seed=1, labels=None, collate_fn=default_collate, command=None, cache=None):
         if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):

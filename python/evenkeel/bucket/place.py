@@ -30,8 +30,9 @@ class MicroBatch:
         self.weight, self.token_weight, self.label_weight, self.idle = weight, token_weight, label_weight, idle
 
     def sync(self, model):
-        """The context of forward and backward, both: where the model is of DDP or FSDP, gradients are exchanged with the last
-        batch of a step alone. A forward pass outside it makes DDP exchange at once, and the other ranks wait for ever."""
+        """The context for both forward and backward: with DDP or FSDP, gradients are then exchanged with the last batch of a step only.
+        A forward pass outside it makes DDP exchange at once, and the other ranks wait for ever. Full sharding communicates in every
+        forward pass, so it needs a plan with --micro-batches 1. FSDP2 has no no_sync() and is refused."""
         if hasattr(model, "no_sync"):
             return contextlib.nullcontext() if self.last else model.no_sync()
         if torch.distributed.is_available() and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:

@@ -23,13 +23,13 @@ class Pool(Grouping):
         self._fastest = int(numpy.argmax(self.speeds))
 
     def draw(self):
-        """New positions for every rank, in turn, so many that the ranks hold as many samples as their windows have room for."""
+        """New positions for every rank, in turn, until the ranks together hold as many samples as their windows have room for."""
         out = [[] for _ in range(self.ranks)]
         if self.target is None and any(self.held(r) for r in range(self.ranks)):
             return out
         room = self.window * self.ranks - len(self.windows[0]) - sum(map(len, self.coming))
         while room > 0 and self.left():
-            # Who has the least on the way, for its speed: a slow loader is not asked for ever more.
+            # The rank with the least on its way, for its speed: a slow loader is not given ever more.
             r = min(range(self.ranks), key=lambda r: (len(self.coming[r]) / self.speeds[r], r))
             new = self._draw(r, min(8, room))
             out[r] += new
@@ -68,7 +68,7 @@ class Pool(Grouping):
         return parts
 
     def _some(self, start, count, rank):
-        """Of somewhat more samples than a batch takes, some: the same ones would be together in every epoch."""
+        """A random part of somewhat more samples than a batch takes, or the same ones would be together in every epoch."""
         n = min(len(self.windows[0]) - start, count + int(count * _SPREAD))
         random = numpy.random.RandomState([self.seed & 0xFFFFFFFF, self.steps, rank])
         return start + numpy.sort(random.permutation(n)[:count])
@@ -135,5 +135,5 @@ class Pool(Grouping):
 
 
 def _sum(cuts):
-    """What the steps take of which each rank's n-th batch makes the n-th."""
+    """What the steps take if each rank's n-th batch is in the n-th step."""
     return sum(max(c[k][2] for c in cuts if k < len(c)) for k in range(max(map(len, cuts))))

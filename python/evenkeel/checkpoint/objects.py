@@ -45,7 +45,7 @@ class Job(Restoring):
     def __init__(self, path, group=None, slots=3, keep_every=0, keep_best=None, budget=0.01):
         """keep_every: keeps the checkpoint of every step that is a multiple of it, in files PATH.stepN. keep_best: "min" or "max"; keeps the
         checkpoint with the best metric given to save(), in PATH.best. Restore both as any other: Job(PATH.best).restore(). budget: the share of time
-        that saving may add if due() decides which steps to save.
+        that saving may add if due() decides which steps to save. slots: how many checkpoints a file has room for, 2 to 16.
         """
         if keep_best not in (None, "min", "max") or not isinstance(keep_every, int) or keep_every < 0:
             raise Usage(f"keep_every is {keep_every!r}, must be a number of steps; keep_best is {keep_best!r}, must be min, max or None")

@@ -8,7 +8,7 @@
             optimizer.step()
             ck.save(step, random=torch.get_rng_state().numpy().tobytes())   # returns at once
 
-CPU tensors are written from their own memory; save() copies buffers, tensors of a device and non-contiguous tensors. job.Job saves a job's live
+CPU tensors are written from their own memory; save() copies buffers, tensors of a device and non-contiguous tensors. Job saves a job's live
 objects, on several ranks too; layerwise saves each layer while the layers below it still compute gradients. `evenkeel checkpoint` inspects, verifies
 and exports the file. docs/reference/formats/checkpoint.md describes it. This is a separate implementation, tested against the Go package. It needs
 Linux and allows one writer per file.
@@ -32,7 +32,7 @@ from .file.writer import Writer
 def create(path, named, slots=3, state_bytes=64 << 10, rank=0, ranks=1, id=None):
     """Makes a file for tensors (name -> (tensor, kind)) and opens it. It is an error if the file exists.
 
-    rank, ranks, id: the file is one of several that ranks write together, see job.Job.
+    rank, ranks, id: the file is one of several that ranks write together, see Job.
     """
     return Checkpoint(path, creation.make(path, named, slots, state_bytes, rank, ranks, id), named, True, True)
 

@@ -1,5 +1,6 @@
 """The few verbs of NATS's text protocol that a run needs (https://docs.nats.io/reference/reference-protocols/nats-protocol), and of JetStream's
-API (https://docs.nats.io/reference/reference-protocols/nats_api_reference). One thread: whoever uses a connection also reads it."""
+API (https://docs.nats.io/reference/reference-protocols/nats_api_reference). The client library nats-py is asyncio only: it would need an event loop in a
+thread beside the training loop, and a dependency. Here one thread suffices: whoever uses a connection also reads it."""
 
 import base64
 import json

@@ -73,7 +73,9 @@ class _Processor:
         self._parts, self._frozen = parts, frozen
         self._connection = self._stream = self._replica = None
         self._incoming, self._unacknowledged = collections.deque(), {}
-        self._blocks, self._chains, self._seen, self._missing = {}, {}, {}, {}  # ours, and the chains before them; others' that came; ours that are not in the stream, with the step and time
+        self._blocks, self._chains = {}, {}  # by number: this rank's blocks, and the chains before them
+        self._seen = {}  # by number: blocks of others that came before this rank's
+        self._missing = {}  # by number: step and time since which this rank's block is not in the stream
         self._last, self._ignored = 0, collections.Counter()
         self._own, self._begun, self._quick, self._said = 0.0, time.monotonic(), None, None
         self._confirmed, self._trouble, self._silent = -1, None, 0.0
@@ -117,7 +119,7 @@ class _Processor:
             messages, _ = self._stream.take(10)
             if not messages:
                 raise nats.Disconnected("the run's blocks do not come")
-            for position, subject, data in messages:
+            for _, subject, data in messages:
                 wait -= 1
                 if r.over():
                     continue
@@ -126,12 +128,12 @@ class _Processor:
                 except headers.Refused as e:
                     self._ignore(subject, e)
                     continue
-                last, self._confirmed = min(block.position, position), block.number
+                last, self._confirmed = block.position, block.number
         self._last = max(1, last)
         self._begun = time.monotonic()
 
     def _again(self, cause):
-        """A connection in place of a lost one, for as long as patience lasts, from the first trouble on after which nothing came or was taken."""
+        """Connects again, until patience has passed since the first trouble after which nothing was received or acknowledged."""
         pause = 0.1 if self._trouble is None else 1.0
         self._trouble = self._trouble or time.monotonic()
         _LOG.warning("connection lost (%s); trying for %.0f s", cause, self._patience)

@@ -114,7 +114,6 @@ class Accumulation:
     def __init__(self, node, order):
         self.node, self.order = node, order
         self.samples = self.steps = 0
-        self.work = 0.0  # what the samples cost, in mean ones
         self._seconds = self._cost = 0.0
         self._ended = order.share < 1
         self._in_time = 0
@@ -157,78 +156,17 @@ class Accumulation:
             return size
         return full if order.whole else node.floor((node.shapes or [node.least])[0])
 
-    def next_of(self, elapsed, costs):
-        """next for samples that do not cost the same: which of the coming samples to take, as indices into costs, rising; none: hand in what was
-        added up. costs: the costs of the coming samples, in their order, relative to a mean sample (tokens over the mean tokens of a sample). Give
-        two full micro-steps or more: with more to choose from, less time is left unused. Share and limit then count mean samples."""
-        node, order = self.node, self.order
-        if self._ended or self.steps >= MAX_MICRO_STEPS or not costs:
-            return []
-        timed, smallest = order.deadline > 0, min((node.shapes or [node.least])[0], len(costs))
-        most, left = float(node.floor(node.limit)), float(order.share) - self.work
-        if timed:
-            left = float("inf")
-            if order.whole:
-                most = min(most, float(order.share))
-        elif self.samples and not any(c < 2 * left for c in costs):
-            return []
-        least = smallest
-        if self.samples:
-            least = 1 if most < costs[0] < 2 * left else 0
-        picked, work = self._fill(costs, min(most, left), least)
-        if left <= most:
-            rest = [(c, k) for k, c in enumerate(costs) if k not in picked and c < 2 * (left - work) and work + c <= most]
-            if rest:
-                c, k = min(rest)
-                picked, work = sorted(picked + [k]), work + c
-        if not timed:
-            return self._accepted(picked)
-        fits = self._fits(elapsed)
-        if node.cost(work) <= fits:
-            return self._accepted(picked)
-        self._ended = True
-        if order.whole:
-            return [] if self.samples else self._accepted(picked)
-        picked, work = [], 0.0
-        for k, c in enumerate(costs):
-            if work + c <= most and node.cost(work + c) <= fits:
-                picked.append(k)
-                work += c
-        picked = self._accepted(picked)
-        if not picked and not self.samples:
-            return self._accepted(list(range(smallest)))
-        return picked
-
-    @staticmethod
-    def _fill(costs, bound, least):
-        """Every sample in turn that fits into the bound, and the first ones in any case."""
-        picked, work = [], 0.0
-        for k, c in enumerate(costs):
-            if len(picked) < least or work + c <= bound:
-                picked.append(k)
-                work += c
-        return picked, work
-
-    def _accepted(self, picked):
-        """What was picked, down to a number of samples that the rank takes."""
-        node, n = self.node, len(picked)
-        while n and (n not in node.shapes if node.shapes else n < node.least):
-            n -= 1
-        return picked[:n]
-
     def _fits(self, elapsed):
         pace = self._seconds / self._cost if self._cost > 0 else self.order.pace
         left = (self.order.deadline - elapsed) * (1 - self.order.reserve)
         return left / pace if pace > 0 else float("inf") if left > 0 else 0.0
 
-    def done(self, size, seconds, cost=None):
-        """A micro-step of size samples took so many seconds. cost: of all these samples, if samples do not cost the same."""
-        cost = float(size) if cost is None else cost
+    def done(self, size, seconds):
+        """A micro-step of size samples took so many seconds."""
         self.samples += size
         self.steps += 1
-        self.work += cost
         self._seconds += seconds
-        self._cost += self.node.cost(cost)
+        self._cost += self.node.cost(size)
 
 
 def rank(sizes, rank, seconds=None):
@@ -294,14 +232,6 @@ class Samples:
             at += c
         self._order = self._order[at:]
         return self._blocks
-
-    def used_at(self, places):
-        """Which of its block each rank used (Accumulation.next_of)."""
-        taken = [set(p) for p in places]
-        if len(places) != len(self._blocks) or any(len(t) != len(p) or not t <= set(range(len(b))) for t, p, b in zip(taken, places, self._blocks)):
-            raise ValueError(f"places {places} of blocks of {[len(b) for b in self._blocks]}")
-        self._order = [s for b, t in zip(self._blocks, taken) for k, s in enumerate(b) if k not in t] + self._order
-        self._blocks = None
 
     def used(self, counts):
         """How many of its block each rank used: the first ones."""

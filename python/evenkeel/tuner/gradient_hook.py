@@ -212,12 +212,7 @@ def _map(x: Any, of: Callable[[torch.Tensor], torch.Tensor]) -> Any:
 
 
 def _tensors(x: Any) -> List[torch.Tensor]:
-    if isinstance(x, torch.Tensor):
-        return [x] if x.requires_grad else []
-    if isinstance(x, dict):
-        return [t for v in x.values() for t in _tensors(v)]
-    if isinstance(x, (list, tuple)):
-        return [t for v in x for t in _tensors(v)]
-    if dataclasses.is_dataclass(x):
-        return [t for f in dataclasses.fields(x) for t in _tensors(getattr(x, f.name))]
-    return []
+    """The tensors in x that need a gradient."""
+    found: List[torch.Tensor] = []
+    _map(x, lambda t: found.append(t) or t)  # type: ignore[func-returns-value]
+    return [t for t in found if t.requires_grad]

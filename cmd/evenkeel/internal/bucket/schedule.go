@@ -134,7 +134,7 @@ func (c *scheduleCmd) group(p *bucket.Plan, s bucket.State) (bucket.Group, error
 	}
 	for _, v := range known[0].Speeds {
 		if v != 1 {
-			return bucket.Group{}, badinput.Errorf("--ranks %d: the %d ranks before differ in speed: give the speed of each with --speeds", f.Ranks, known[0].Ranks)
+			return bucket.Group{}, badinput.Errorf("--ranks %d: the %d ranks before differ in speed: give the speed of each by --speeds", f.Ranks, known[0].Ranks)
 		}
 	}
 	return bucket.Group{Ranks: f.Ranks}, nil

@@ -2,9 +2,7 @@ package forward
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
@@ -15,14 +13,13 @@ import (
 
 // joinCmd runs one processor.
 type joinCmd struct {
-	NATS       natsFlags     `embed:""`
-	Name       runFlag       `embed:""`
-	Rank       int           `help:"Number of this processor, from 0." required:"" placeholder:"R"`
-	Data       string        `help:"Path of the run's data file on this machine, if it differs." placeholder:"FILE"`
-	Init       string        `help:"Weights that the run begins with, if they come from a file." placeholder:"FILE"`
-	Checkpoint string        `help:"Save the weights to this file every half minute, and start from it after a restart." placeholder:"FILE"`
-	Patience   time.Duration `help:"Least time to wait for late pairs before the run goes on without them (${default}); the run waits twice as long as half of the pairs take, but at least this long." default:"100ms" placeholder:"T"`
-	JSON       bool          `name:"json" help:"Print the summary as JSON."`
+	NATS     natsFlags     `embed:""`
+	Name     runFlag       `embed:""`
+	Rank     int           `help:"Number of this processor, from 0." required:"" placeholder:"R"`
+	Data     string        `help:"Path of the run's data file on this machine, if it differs." placeholder:"FILE"`
+	Init     string        `help:"Weights that the run begins with, if they come from a file." placeholder:"FILE"`
+	Patience time.Duration `help:"Least time to wait for late pairs before the run goes on without them (${default}); the run waits twice as long as half of the pairs take, but at least this long." default:"100ms" placeholder:"T"`
+	JSON     bool          `name:"json" help:"Print the summary as JSON."`
 }
 
 // joined is the --json document.
@@ -45,9 +42,6 @@ Examples:
   evenkeel forward join --url nats://localhost:4222 --rank 1    # its token in the variable EVENKEEL_NATS_TOKEN
   evenkeel forward join --url tls://nats.example:4222 --ca ca.pem --run mine --rank 3`
 }
-
-// saveEvery is how often a processor saves its weights.
-const saveEvery = 30 * time.Second
 
 // Run runs the command.
 func (c *joinCmd) Run(a *cli.App) error {
@@ -76,7 +70,17 @@ func (c *joinCmd) Run(a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	replica, after, err := c.catchUp(a, h, work, run, blocks)
+	weights := forward.NewWeights(work.Network, h.Config.Key)
+	if h.Initial != forward.FromKey {
+		if weights, err = initialWeights(h, c.Init); err != nil {
+			return err
+		}
+	}
+	replica, err := forward.NewReplica(run.Header, weights)
+	if err != nil {
+		return err
+	}
+	after, err := applyBlocks(replica, blocks, nil)
 	if err != nil {
 		return err
 	}
@@ -86,14 +90,7 @@ func (c *joinCmd) Run(a *cli.App) error {
 	}
 	defer bus.Close()
 	p := &forward.Processor{Replica: replica, Rank: c.Rank, Model: forward.NewModel(work.Network), Data: work.Training, Bus: bus, Patience: c.Patience}
-	last, began := time.Now(), replica.Steps()
-	p.OnBlock = func(*forward.Block, []byte) error {
-		if c.Checkpoint == "" || time.Since(last) < saveEvery {
-			return nil
-		}
-		last = time.Now()
-		return cli.WriteFile(c.Checkpoint, replica.Save)
-	}
+	began := replica.Steps()
 	if err := p.Run(a.Ctx); err != nil {
 		return err
 	}
@@ -110,45 +107,6 @@ func (c *joinCmd) Run(a *cli.App) error {
 	}
 	_, err = fmt.Fprintf(a.Out, "processor %d: %d steps, weights %s\n", j.Rank, j.Steps, j.WeightsHash)
 	return err
-}
-
-// catchUp makes a replica with the run's blocks: from saved weights, if they can be used, else from the weights that the run
-// begins with.
-func (c *joinCmd) catchUp(a *cli.App, h *forward.Header, work *setup, run *wire.Run, blocks []wire.Block) (*forward.Replica, uint64, error) {
-	weights := forward.NewWeights(work.Network, h.Config.Key)
-	if h.Initial != forward.FromKey {
-		var err error
-		if weights, err = initialWeights(h, c.Init); err != nil {
-			return nil, 0, err
-		}
-	}
-	replica, err := forward.NewReplica(run.Header, weights)
-	if err != nil {
-		return nil, 0, err
-	}
-	if c.Checkpoint != "" {
-		if saved, err := load(c.Checkpoint, replica, blocks); err == nil {
-			replica = saved
-		} else if !errors.Is(err, os.ErrNotExist) {
-			a.Log.Warn().Err(err).Msgf("%s cannot be used; all steps are repeated", c.Checkpoint)
-		}
-	}
-	after, err := applyBlocks(replica, blocks, nil)
-	return replica, after, err
-}
-
-// load takes over saved weights.
-func load(path string, r *forward.Replica, blocks []wire.Block) (*forward.Replica, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	var all [][]byte
-	for _, b := range blocks {
-		all = append(all, b.Data)
-	}
-	return r.Load(f, all)
 }
 
 // applyBlocks applies a run's blocks, and calls each, if not nil, after every one. after is the position from which the run's

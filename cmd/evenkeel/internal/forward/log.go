@@ -11,11 +11,7 @@ import (
 )
 
 // logFile is a run's log as it grows.
-type logFile struct {
-	path  string
-	file  *os.File
-	bytes int64
-}
+type logFile struct{ file *os.File }
 
 // beginLog writes the log so far under a temporary name, and renames it.
 func beginLog(path string, header []byte, blocks [][]byte) (*logFile, error) {
@@ -23,7 +19,7 @@ func beginLog(path string, header []byte, blocks [][]byte) (*logFile, error) {
 	if err != nil {
 		return nil, badinput.Wrap(err)
 	}
-	l := &logFile{path: path, file: f}
+	l := &logFile{f}
 	for _, b := range append([][]byte{header}, blocks...) {
 		if err := l.add(b); err != nil {
 			return nil, errors.Join(err, f.Close())
@@ -35,40 +31,38 @@ func beginLog(path string, header []byte, blocks [][]byte) (*logFile, error) {
 	return l, nil
 }
 
-// filled says whether something is in a file; what cannot be looked at is said when it is written.
+// filled says whether a file has content. A file that cannot be looked at gives an error when it is written.
 func filled(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular() && info.Size() > 0
 }
 
 func (l *logFile) add(b []byte) error {
-	n, err := l.file.Write(b)
-	l.bytes += int64(n)
+	_, err := l.file.Write(b)
 	return err
 }
 
 func (l *logFile) close() error { return errors.Join(l.file.Sync(), l.file.Close()) }
 
-// openLog opens a log. Close the file after reading.
-func openLog(path string) (*forward.LogReader, *os.File, error) {
+// openLog opens a log.
+func openLog(path string) (*forward.LogReader, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, nil, cli.FileError(err)
+		return nil, cli.FileError(err)
 	}
 	l, err := forward.NewLogReader(f)
-	if err != nil {
-		return nil, nil, badinput.Errorf("%s: %w", path, errors.Join(err, f.Close()))
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, badinput.Errorf("%s: %w", path, err)
 	}
-	return l, f, nil
+	return l, nil
 }
 
 // readLog reads a log that is to be continued. Its last block may be incomplete.
 func readLog(path string) (*forward.LogReader, [][]byte, error) {
-	l, f, err := openLog(path)
+	l, err := openLog(path)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer f.Close()
 	var blocks [][]byte
 	for {
 		b, err := l.Next()

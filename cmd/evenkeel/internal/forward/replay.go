@@ -3,6 +3,7 @@ package forward
 import (
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/forward"
@@ -90,11 +91,10 @@ func (c *replayCmd) Run(a *cli.App) error {
 
 // replayed rebuilds weights from a log, after so many steps or (0) all. The result reports a damaged end.
 func replayed(path, init string, steps int) (*replayResult, *forward.Replica, error) {
-	l, f, err := openLog(path)
+	l, err := openLog(path)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer f.Close()
 	weights, err := initialWeights(l.Header, init)
 	if err != nil {
 		return nil, nil, badinput.Errorf("%s: %w", path, err)
@@ -104,7 +104,7 @@ func replayed(path, init string, steps int) (*replayResult, *forward.Replica, er
 	if err != nil {
 		r.Damage = err.Error()
 	}
-	if info, err := f.Stat(); err == nil {
+	if info, err := os.Stat(path); err == nil {
 		r.LogBytes = info.Size()
 	}
 	r.Steps, r.WeightsHash = done.Steps(), weights.Hash()

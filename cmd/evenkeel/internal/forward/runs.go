@@ -21,7 +21,7 @@ type runsCmd struct {
 	JSON   bool      `name:"json" help:"Print JSON."`
 }
 
-// state is how far a run is.
+// state describes how far a run is.
 type state struct {
 	Name       string     `json:"name"`
 	Steps      int        `json:"steps"`
@@ -78,7 +78,7 @@ func (c *runsCmd) Run(a *cli.App) error {
 	return cli.PrintLines(a.Out, cli.Table([]cli.Column{cli.Left("run"), cli.Right("steps"), cli.Right("processors"), cli.Right("size"), cli.Right("last message")}, rows))
 }
 
-// far is how far a run is.
+// far describes how far a run is.
 func (s *state) far() string {
 	text := fmt.Sprintf("%d of %d", s.Steps, s.Of)
 	if s.Stopped {
@@ -94,7 +94,7 @@ func since(t *time.Time) string {
 	return humanize.Time(*t)
 }
 
-// stored is what a server has of a run.
+// stored is a run as the server has it.
 type stored struct {
 	run    *wire.Run
 	header *forward.Header
@@ -116,7 +116,7 @@ func readRun(a *cli.App, conn *nats.Conn, name string) (*stored, error) {
 	all, err := run.Blocks(a.Ctx)
 	s := &stored{run: run, header: chain.Header}
 	for _, b := range all {
-		if block, err := chain.Next(b.Data); err == nil { // others are nobody's
+		if block, err := chain.Next(b.Data); err == nil { // others are repeated or damaged
 			s.raw, s.blocks = append(s.raw, b.Data), append(s.blocks, block)
 		}
 	}
@@ -124,7 +124,7 @@ func readRun(a *cli.App, conn *nats.Conn, name string) (*stored, error) {
 	return s, err
 }
 
-// stateOf is how far a run is.
+// stateOf reads how far a run is.
 func stateOf(a *cli.App, conn *nats.Conn, name string) (*state, error) {
 	r, err := readRun(a, conn, name)
 	if err != nil {

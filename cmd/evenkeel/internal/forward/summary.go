@@ -13,7 +13,7 @@ import (
 // summary is the JSON document.
 type summary struct {
 	Steps        int           `json:"steps"`
-	Of           int           `json:"of"` // more: it was asked to stop
+	Of           int           `json:"of"` // larger than Steps: the run was asked to stop
 	Processors   int           `json:"processors"`
 	Directions   int           `json:"directions"`
 	Model        string        `json:"model"`
@@ -67,7 +67,7 @@ func (s *summary) absence() error {
 	return nil
 }
 
-// away says which pairs were absent, and for how long.
+// away describes which pairs were absent, and for how long.
 func (s *summary) away() string {
 	text := ""
 	for pair, n := range s.Absent {

@@ -18,7 +18,7 @@ import (
 	"github.com/evenkeel/evenkeel/train/task"
 )
 
-// program is what this program wants to find again in a run's header.
+// program is this program's part of a run's header.
 type program struct {
 	Task      *task.Task `json:"task,omitempty"`
 	StopAfter int        `json:"stop_after,omitempty"` // steps; 0: the run does not stop by validation
@@ -44,7 +44,7 @@ func taskOf(h *forward.Header, dataFile string) (*setup, error) {
 	return setAside(w, p.StopAfter), nil
 }
 
-// stopAfter is that of a run of this program, or 0.
+// stopAfter returns the stop_after of a run of this program, or 0.
 func stopAfter(h *forward.Header) int {
 	var p program
 	if json.Unmarshal(h.Program, &p) != nil {
@@ -53,7 +53,7 @@ func stopAfter(h *forward.Header) int {
 	return p.StopAfter
 }
 
-// tensorsOf are a network's.
+// tensorsOf returns a network's tensors.
 func tensorsOf(net *train.Network) []forward.Tensor {
 	var all []forward.Tensor
 	for _, p := range net.Params() {
@@ -62,7 +62,7 @@ func tensorsOf(net *train.Network) []forward.Tensor {
 	return all
 }
 
-// initialWeights are those that a run begins with, from its header or the file that it began with.
+// initialWeights returns the weights that a run begins with, from its header or the file of --init.
 func initialWeights(h *forward.Header, init string) (*forward.Weights, error) {
 	if h.Initial == forward.FromKey {
 		return h.Drawn()
@@ -80,7 +80,7 @@ func initialWeights(h *forward.Header, init string) (*forward.Weights, error) {
 	return w, nil
 }
 
-// readWeights reads tensors from a file, by name. Others in it are passed over.
+// readWeights reads tensors from a file, by name. It ignores others in the file.
 func readWeights(path string, tensors []forward.Tensor) (*forward.Weights, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -119,7 +119,7 @@ func readWeights(path string, tensors []forward.Tensor) (*forward.Weights, error
 	return w, nil
 }
 
-// floatsOf are an array's values.
+// floatsOf returns an array's values.
 func floatsOf(a *checkpoint.Array) ([]float32, error) {
 	switch a.DType {
 	case checkpoint.F32:

@@ -10,14 +10,14 @@ import (
 	"github.com/evenkeel/evenkeel/train/task"
 )
 
-// setup is a task's, with what is set aside for deciding when to stop.
+// setup is a task's network and data, with the examples set aside for deciding when to stop.
 type setup struct {
 	*task.Setup
 	validation data.Set // nil: none
 	stopAfter  int      // steps
 }
 
-// setAside takes every tenth of the training examples for validation, if a run is to stop by it. What is held out for the test decides nothing.
+// setAside takes every tenth training example for validation, if a run is to stop by it. The test's examples decide nothing.
 func setAside(s *task.Setup, stopAfter int) *setup {
 	all := &setup{Setup: s, stopAfter: stopAfter}
 	if stopAfter > 0 {
@@ -26,15 +26,15 @@ func setAside(s *task.Setup, stopAfter int) *setup {
 	return all
 }
 
-// validator takes the loss on the validation examples at the end of every block, and says when it has not fallen for too long. No processor of
-// launch has it: the others would go on without one that takes its time. They hear of the end through the run.
+// validator computes the loss on the validation examples after every block, and says when it has not fallen for too long. With
+// launch, that process has it and no rank: the run would go on without a rank that takes its time.
 type validator struct {
 	work *setup
 	validated
 	due bool // to stop
 }
 
-// validated is what is told of it.
+// validated is its part of the summary.
 type validated struct {
 	Loss float64 `json:"lowest_loss"`
 	At   int     `json:"lowest_after"` // steps
@@ -48,7 +48,7 @@ func newValidator(work *setup) *validator {
 	return &validator{work: work, validated: validated{Loss: math.Inf(1)}}
 }
 
-// take validates the weights after so many steps.
+// take validates the weights after a number of steps.
 func (v *validator) take(steps int, w *forward.Weights) error {
 	if v == nil {
 		return nil
@@ -61,7 +61,7 @@ func (v *validator) take(steps int, w *forward.Weights) error {
 	return nil
 }
 
-// note notes a loss; it is due to stop if the loss has not fallen for as long as it may.
+// note records a loss; the run is due to stop if the loss has not fallen for stopAfter steps.
 func (v *validator) note(steps int, loss float64) {
 	if loss < v.Loss {
 		v.Loss, v.At = loss, steps
@@ -77,7 +77,7 @@ func (v *validator) end(ctx context.Context, r *forward.Replica, stop func(conte
 	return errors.Join(v.take(r.Steps(), r.Weights), v.ask(ctx, stop))
 }
 
-// ask asks to stop, if it is time; also at the beginning, as what asked before may have ended then.
+// ask asks to stop, if it is time. It is also called at the beginning, as a process that asked may have ended before it was heard.
 func (v *validator) ask(ctx context.Context, stop func(context.Context) error) error {
 	if v == nil || !v.due {
 		return nil
@@ -85,7 +85,7 @@ func (v *validator) ask(ctx context.Context, stop func(context.Context) error) e
 	return stop(ctx)
 }
 
-// told is what is told at the end; nil without a validation.
+// told returns the summary's part; nil without a validation.
 func (v *validator) told() *validated {
 	if v == nil || v.At == 0 {
 		return nil

@@ -84,7 +84,7 @@ func (w *monitor) block(b *forward.Block, weights *forward.Weights) error {
 
 func (w *monitor) forwards() float64 { return float64(w.steps * w.config.Processors) }
 
-// summary evaluates the result of the run.
+// summary evaluates the weights at the end of the run.
 func (w *monitor) summary(weights *forward.Weights, took time.Duration) (*summary, error) {
 	s := &summary{Steps: w.steps, Of: w.config.Steps, Processors: w.config.Processors, Directions: w.config.Directions, Model: w.work.Task.Model, Data: w.work.Task.Data,
 		Weights: weights.Len(), Seconds: took.Seconds(), Absent: w.absent, NotFinite: make([]int64, len(w.absent)), Ignored: map[int]int64{}}

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -46,11 +47,7 @@ func (c *client) heard(err error) {
 
 // newClient is for the services at a list of URLs, "" for that of the environment.
 func newClient(at string, env func(string) string) (*client, error) {
-	if at == "" {
-		if at = env("EVENKEEL_URL"); at == "" {
-			at = "http://" + defaultListen
-		}
-	}
+	at = cmp.Or(at, env("EVENKEEL_URL"), "http://"+defaultListen)
 	c := &client{token: env("EVENKEEL_TOKEN")}
 	for one := range strings.SplitSeq(at, ",") {
 		one = strings.TrimSpace(one)

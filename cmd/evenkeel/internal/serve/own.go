@@ -15,10 +15,9 @@ import (
 // atOnce is how many calls of a job are under way at most where its ranks report for themselves.
 const atOnce = 64
 
-// owns are the ranks of a job that report for themselves, some of them in a call, as those of a host would.
+// owns are the ranks of a job that report for themselves.
 type owns struct {
 	*ranks
-	per      int
 	reported []int // by rank: reports that were answered
 
 	mu     sync.Mutex
@@ -27,31 +26,24 @@ type owns struct {
 
 // report hands in what each rank with a share did, and returns the sizes that follow.
 func (o *owns) report(ctx context.Context, s *export.Sizes, report *cluster.Report, patience time.Duration) (export.Sizes, error) {
-	var calls [][]map[string]any
+	o.failed = nil
+	var all sync.WaitGroup
+	room := make(chan struct{}, atOnce)
 	for i := range s.Nodes {
 		if s.Nodes[i].Share == 0 {
 			continue
 		}
-		if k := len(calls); k == 0 || len(calls[k-1]) == o.per {
-			calls = append(calls, nil)
-		}
-		x := map[string]any{"rank": i, "round": o.reported[i], "plan": s.Plan, "seconds": 0, "samples": 0, "micro_steps": 0}
+		x := map[string]any{"round": o.reported[i], "plan": s.Plan, "seconds": 0, "samples": 0, "micro_steps": 0}
 		if n := &report.Nodes[i]; n.OOM {
 			x["out_of_memory"] = max(s.Nodes[i].MicroBatch, 1)
 		} else if n.Status == cluster.In {
 			x["seconds"], x["samples"], x["micro_steps"] = n.Seconds, n.Samples, max(n.Steps, 1)
 		}
 		o.reported[i]++
-		calls[len(calls)-1] = append(calls[len(calls)-1], x)
-	}
-	o.failed = nil
-	var all sync.WaitGroup
-	room := make(chan struct{}, atOnce)
-	for _, reports := range calls {
 		room <- struct{}{}
 		all.Go(func() {
 			defer func() { <-room }()
-			if err := o.send(ctx, s.Generation, reports, patience); err != nil {
+			if err := o.send(ctx, fmt.Sprintf("/generations/%d/ranks/%d/reports", s.Generation, i), x, patience); err != nil {
 				o.mu.Lock()
 				defer o.mu.Unlock()
 				if o.failed == nil {
@@ -72,19 +64,10 @@ func (o *owns) report(ctx context.Context, s *export.Sizes, report *cluster.Repo
 	return newest, err
 }
 
-// send sends the reports of a call until there is an answer: the round waits for them.
-func (o *owns) send(ctx context.Context, generation int, reports []map[string]any, patience time.Duration) error {
-	path, body := fmt.Sprintf("/generations/%d/reports", generation), map[string]any{"reports": reports}
-	single := o.per == 1
-	if single {
-		path, body = fmt.Sprintf("/generations/%d/ranks/%d/reports", generation, reports[0]["rank"]), reports[0]
-		delete(body, "rank")
-	}
+// send sends a rank's report until there is an answer: the round waits for it.
+func (o *owns) send(ctx context.Context, path string, body map[string]any, patience time.Duration) error {
 	return o.again(ctx, patience, func() error {
-		var a struct {
-			Verdict string
-			Reports []struct{ Verdict, Problem string }
-		}
+		var a struct{ Verdict string }
 		begun := time.Now()
 		if err := o.to.do(ctx, http.MethodPost, o.Job, path, body, &a); err != nil {
 			return err
@@ -92,14 +75,7 @@ func (o *owns) send(ctx context.Context, generation int, reports []map[string]an
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		o.answers = append(o.answers, time.Since(begun).Seconds())
-		if single {
-			o.Verdicts[a.Verdict]++
-		}
-		for _, r := range a.Reports {
-			if o.Verdicts[r.Verdict]++; r.Problem != "" {
-				return badinput.Errorf("%s: a report was refused: %s", o.Job, r.Problem)
-			}
-		}
+		o.Verdicts[a.Verdict]++
 		return nil
 	})
 }

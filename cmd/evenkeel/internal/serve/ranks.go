@@ -20,7 +20,7 @@ type ranks struct {
 	played
 	to      *client
 	id      string           // of the process group
-	own     int              // ranks that report for themselves in a call; 0: rank 0 reports for all
+	own     bool             // ranks report for themselves; else rank 0 reports for all
 	cluster *cluster.Cluster // its limits follow the sizes
 	given   []int            // the limits before
 	sim     *sim.Simulator
@@ -77,8 +77,8 @@ func (r *ranks) run(ctx context.Context, rounds int, speed float64, patience tim
 	}
 	var own *owns
 	late := 1
-	if r.own > 0 {
-		own, late = &owns{ranks: r, per: r.own, reported: make([]int, len(r.given))}, 0
+	if r.own {
+		own, late = &owns{ranks: r, reported: make([]int, len(r.given))}, 0
 	}
 	coming, heard := []export.Sizes{newest}, time.Now()
 	for k := range rounds {

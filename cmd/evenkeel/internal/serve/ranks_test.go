@@ -145,7 +145,7 @@ func TestRanksWait(t *testing.T) {
 
 // Ranks whose service was lost with all that it knew register again, whether rank 0 reports for all or each for itself.
 func TestRanksRegisterAgain(t *testing.T) {
-	for _, own := range []int{0, 1, 3} {
+	for _, own := range []bool{false, true} {
 		var lose atomic.Pointer[func()]
 		calls := atomic.Int32{}
 		url, again := spoken(t, func(_ http.ResponseWriter, r *http.Request) bool {
@@ -162,26 +162,23 @@ func TestRanksRegisterAgain(t *testing.T) {
 		r := newRanks(to, "job", eight(t), cluster.Conditions{}, 1)
 		r.own = own
 		if err := r.run(t.Context(), 40, 0, time.Minute); err != nil || r.Rounds != 40 {
-			t.Errorf("own %d: %v, %d rounds", own, err, r.Rounds)
+			t.Errorf("own %t: %v, %d rounds", own, err, r.Rounds)
 		}
-		if own == 0 && (r.Verdicts["conflict"] == 0 || r.Verdicts["accepted"] < 35) {
+		if !own && (r.Verdicts["conflict"] == 0 || r.Verdicts["accepted"] < 35) {
 			t.Errorf("%v", r.Verdicts)
 		}
 		to.close()
 	}
 }
 
-// Ranks that report for themselves, one by one or in calls of several, are tuned as those whose rank 0 reports.
+// Ranks that report for themselves are tuned as those whose rank 0 reports.
 func TestRanksOwn(t *testing.T) {
-	sizes := map[int][]int{}
-	for _, own := range []int{0, 1, 3, 8} {
-		var single, joint atomic.Int32
+	sizes := map[bool][]int{}
+	for _, own := range []bool{false, true} {
+		var single atomic.Int32
 		url, _ := spoken(t, func(_ http.ResponseWriter, r *http.Request) bool {
-			switch {
-			case strings.Contains(r.URL.Path, "/ranks/"):
+			if strings.Contains(r.URL.Path, "/ranks/") {
 				single.Add(1)
-			case strings.HasSuffix(r.URL.Path, "/generations/1/reports"):
-				joint.Add(1)
 			}
 			return false
 		})
@@ -195,21 +192,18 @@ func TestRanksOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 		sizes[own] = r.Sizes
-		most := map[int]int32{0: 0, 1: 0, 3: 3 * 30, 8: 30}[own]
-		if n := joint.Load(); n > most || own > 1 && n < 30 || (single.Load() > 0) != (own == 1) {
-			t.Errorf("own %d: %d calls of one, %d of several", own, single.Load(), n)
+		if n := single.Load(); (n > 0) != own {
+			t.Errorf("own %t: %d calls of one rank", own, n)
 		}
-		if want := map[bool]int{true: 30, false: 30 * 4}[own == 0]; r.Verdicts["accepted"] < want || len(r.Verdicts) != 1 {
-			t.Errorf("own %d: %v", own, r.Verdicts)
+		if want := map[bool]int{false: 30, true: 30 * 4}[own]; r.Verdicts["accepted"] < want || len(r.Verdicts) != 1 {
+			t.Errorf("own %t: %v", own, r.Verdicts)
 		}
 		to.close()
 	}
-	for own, got := range sizes {
-		for i, n := range got {
-			if want := sizes[0][i]; n < want*7/10-2 || n > want*13/10+2 {
-				t.Errorf("own %d: %v, by rank 0 %v", own, got, sizes[0])
-				break
-			}
+	for i, n := range sizes[true] {
+		if want := sizes[false][i]; n < want*7/10-2 || n > want*13/10+2 {
+			t.Errorf("own: %v, by rank 0 %v", sizes[true], sizes[false])
+			break
 		}
 	}
 }

@@ -117,8 +117,8 @@ func (c *jobsTokens) Run(a *cli.App) error {
 	if c.JSON {
 		return a.WriteJSON(out)
 	}
-	when := func(t *time.Time) string {
-		if t == nil {
+	when := func(t time.Time) string {
+		if t.IsZero() {
 			return ""
 		}
 		return t.UTC().Format(time.RFC3339)

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +11,6 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/live"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
@@ -24,7 +24,7 @@ type WorkersCmd struct {
 	Rounds     int           `help:"Rounds of each job (${default})." default:"100" placeholder:"N"`
 	Seed       uint64        `help:"Random seed (${default}); the jobs count upwards from it." default:"1" placeholder:"N"`
 	Speed      float64       `help:"Simulated seconds per second (${default}); 0: as fast as the service answers." default:"1" placeholder:"X"`
-	Own        int           `help:"Ranks report for themselves, N in a call, and new sizes take effect at once; 0: rank 0 reports for all." placeholder:"N"`
+	Own        bool          `help:"Ranks report for themselves, as in a job without all-reduce, and new sizes take effect at once; otherwise rank 0 reports for all."`
 	Patience   time.Duration `help:"How long rounds go on without an answer from the service (${default})." default:"1m" placeholder:"D"`
 	Jobs       int           `help:"Jobs at a time (${default}), numbered from 0 if there are several." default:"1" placeholder:"N"`
 	JSON       bool          `name:"json" help:"Print the result as JSON, and nothing else."`
@@ -40,7 +40,7 @@ Examples:
   evenkeel serve -- evenkeel workers --speed 100
   evenkeel serve --deadline auto -- evenkeel workers --cluster my.yaml --conditions bursts --speed 0 --rounds 1000
   evenkeel workers --url https://evenkeel.example:7070 --jobs 20 --speed 0
-  evenkeel workers --own 8 --speed 0                      # ranks report for themselves, 8 in a call`
+  evenkeel workers --own --speed 0                        # ranks report for themselves`
 }
 
 // played is what came of a job's rounds.
@@ -70,7 +70,7 @@ func (c *WorkersCmd) Run(a *cli.App) error {
 	for _, x := range []struct {
 		flag            string
 		is, least, most float64
-	}{{"rounds", float64(c.Rounds), 1, cli.MaxRounds}, {"speed", c.Speed, 0, 1e6}, {"jobs", float64(c.Jobs), 1, 1000}, {"own", float64(c.Own), 0, live.MaxRanks}} {
+	}{{"rounds", float64(c.Rounds), 1, cli.MaxRounds}, {"speed", c.Speed, 0, 1e6}, {"jobs", float64(c.Jobs), 1, 1000}} {
 		if !(x.is >= x.least && x.is <= x.most) {
 			return badinput.Errorf("--%s: %v is outside %v to %v", x.flag, x.is, x.least, x.most)
 		}
@@ -108,19 +108,14 @@ func (c *WorkersCmd) Run(a *cli.App) error {
 	if c.JSON {
 		return a.WriteJSON(r)
 	}
-	return cli.PrintLines(a.Out, r.lines(c.Own > 0))
+	return cli.PrintLines(a.Out, r.lines())
 }
 
 // play plays all jobs at once; the first error ends them.
 func (c *WorkersCmd) play(ctx context.Context, to *client, cl *cluster.Cluster, conditions cluster.Conditions) (result, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	name := c.Job
-	if name == "" {
-		if name = os.Getenv("EVENKEEL_JOB"); name == "" {
-			name = "job"
-		}
-	}
+	name := cmp.Or(c.Job, os.Getenv("EVENKEEL_JOB"), "job")
 	jobs, errs := make([]*ranks, c.Jobs), make([]error, c.Jobs)
 	var all sync.WaitGroup
 	for k := range jobs {
@@ -147,35 +142,20 @@ func (c *WorkersCmd) play(ctx context.Context, to *client, cl *cluster.Cluster, 
 	if slices.Sort(answers); len(answers) > 0 {
 		r.AnswerMedian, r.AnswerHighest = answers[len(answers)/2], answers[len(answers)*99/100]
 	}
-	slices.SortFunc(errs, func(a, b error) int { // what went wrong, before those that were stopped for it
-		return boolOrder(a == nil || errors.Is(a, context.Canceled)) - boolOrder(b == nil || errors.Is(b, context.Canceled))
-	})
-	for _, err := range errs {
-		if err != nil {
-			return r, err
-		}
+	// What went wrong comes before those jobs that were stopped for it.
+	if k := slices.IndexFunc(errs, func(err error) bool { return err != nil && !errors.Is(err, context.Canceled) }); k >= 0 {
+		return r, errs[k]
 	}
-	return r, nil
+	return r, errors.Join(errs...)
 }
 
-func boolOrder(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-func (r *result) lines(own bool) []string {
-	of := "report"
-	if own {
-		of = "call"
-	}
+func (r *result) lines() []string {
 	var rows [][]string
 	for _, j := range r.Jobs {
 		rows = append(rows, []string{j.Job, fmt.Sprint(j.Rounds), fmt.Sprint(j.Samples), cli.Rate(float64(j.Samples) / max(j.Seconds, 1e-9)), fmt.Sprint(j.Verdicts["accepted"])})
 	}
 	lines := cli.Table([]cli.Column{cli.Left("job"), cli.Right("rounds"), cli.Right("samples"), cli.Right("samples/s, simulated"), cli.Right("accepted")}, rows)
-	return append(lines, fmt.Sprintf("The service answered %s in %s at the median, 99 in 100 within %s.", cli.Count(r.Reports, of), cli.Seconds(r.AnswerMedian), cli.Seconds(r.AnswerHighest)))
+	return append(lines, fmt.Sprintf("The service answered %s in %s at the median, 99 in 100 within %s.", cli.Count(r.Reports, "report"), cli.Seconds(r.AnswerMedian), cli.Seconds(r.AnswerHighest)))
 }
 
 // wait waits for so long, or until ctx is done.

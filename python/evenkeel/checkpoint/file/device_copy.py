@@ -1,5 +1,5 @@
-"""Copies of a device's tensors in pinned memory, on a stream of their own, while the device goes on computing. It needs CUDA, and has not been run
-on a device yet."""
+"""Copies tensors from a device to pinned memory, on a stream of its own, while the device goes on computing. It needs CUDA, and has not been run on a
+device yet."""
 
 import torch
 

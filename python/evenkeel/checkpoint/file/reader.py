@@ -58,7 +58,7 @@ class Reader(Pages):
         if self._named is None:
             raise Usage("opened without tensors")
         if self.ranks > 1:
-            raise Usage("one rank's part of a set; restore it with job.Job, with the Go package, or export it first")
+            raise Usage("one rank's part of a set; restore it with Job, with the Go package, or export it first")
         return self.load(lambda e: self._named[e.name][0])
 
     def load(self, into, step=None, names=None):

@@ -1,0 +1,107 @@
+package costmodel
+
+import (
+	"slices"
+
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/planner/layerprofile"
+)
+
+// devices are the cluster's devices, or units of spread.Context devices that work like one, by class, and the tensor degrees that each class can
+// have.
+type devices struct {
+	topology   *cluster.Topology // of units
+	spread     Spread            // of all plans that are priced
+	perMachine []int             // devices, not units, of a machine of each class
+	tensors    [][]int           // of each class, rising; none: the class is not used
+}
+
+// Classes are the classes of devices, or of units of Spread.Context devices.
+func (d *devices) Classes() []cluster.Class { return d.topology.Classes }
+
+// Spread is that of all plans that the model prices.
+func (d *devices) Spread() Spread { return d.spread }
+
+// Tensors are the tensor degrees that some class can have, rising.
+func (d *devices) Tensors() []int {
+	all := slices.Concat(d.tensors...)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// TensorsOf are the tensor degrees that a class can have, rising.
+func (d *devices) TensorsOf(class int) []int { return d.tensors[class] }
+
+// count is the number of devices of all classes.
+func (d *devices) count() (n int) {
+	for _, c := range d.topology.Classes {
+		n += c.Count
+	}
+	return n
+}
+
+// degree is a tensor degree on a class: the devices of a replica lie in a machine, or are whole machines. False: neither can be.
+func (d *devices) degree(class, tensor int) (layerprofile.Degree, bool) {
+	per, context := d.perMachine[class], d.spread.Context
+	switch {
+	case per%context != 0:
+		return layerprofile.Degree{}, false
+	case tensor*context <= per:
+		return layerprofile.Degree{Tensor: tensor, Machines: 1}, true
+	}
+	return layerprofile.Degree{Tensor: tensor, Machines: tensor / per}, context == 1 && tensor%per == 0
+}
+
+// wide says whether a replica of a tensor degree takes several machines of a class.
+func (d *devices) wide(class, tensor int) bool { return tensor > d.topology.Classes[class].PerMachine }
+
+// Place is how many machines a group lies in, and the most of its devices that lie in one of them. Groups of plans that the search finds begin
+// with a machine or lie within one; those of plans by hand need not.
+func (d *devices) Place(g Group) (machines, most int) {
+	per := d.topology.Classes[g.Class].PerMachine
+	end := g.First + g.Devices()
+	head, tail := per-g.First%per, (end-1)%per+1 // devices of the first and the last machine up to the group's border
+	switch machines = (end-1)/per - g.First/per + 1; machines {
+	case 1:
+		return 1, g.Devices()
+	case 2:
+		return 2, max(head, tail)
+	default:
+		return machines, per
+	}
+}
+
+// machine is the number of the machine that a stage lies within, of all machines; -1: it takes several.
+func (d *devices) machine(s *Stage) int {
+	if len(s.Groups) != 1 {
+		return -1
+	}
+	g := s.Groups[0]
+	if machines, _ := d.Place(g); machines > 1 {
+		return -1
+	}
+	before := 0
+	for _, k := range d.topology.Classes[:g.Class] {
+		before += k.Count / k.PerMachine
+	}
+	return before + g.First/d.topology.Classes[g.Class].PerMachine
+}
+
+// together says whether two stages lie in the same machine.
+func (d *devices) together(a, b *Stage) bool {
+	machine := d.machine(a)
+	return machine >= 0 && machine == d.machine(b)
+}
+
+// Within says whether n devices from a first one on are replicas of a tensor degree that each lie within a machine, or take whole machines.
+func Within(first, n, tensor, perMachine int) bool {
+	if tensor > perMachine {
+		return tensor%perMachine == 0 && first%perMachine == 0
+	}
+	for d := first; d < first+n; d += tensor {
+		if d/perMachine != (d+tensor-1)/perMachine {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,27 @@
+// Package costmodel prices hybrid-parallel plans: seconds and bytes of every stage, term by term, from a layer profile, a cluster's topology and
+// options. Times are seconds, sizes bytes of one device. docs/reference/cost-model.md has every formula.
+//
+// New makes a Model, which is put together of what it knows:
+//
+//   - layers (layers.go): the layers, numbered by what they cost;
+//   - devices (devices.go): classes of devices, their machines, and the tensor degrees that they can have;
+//   - links (links.go): how long devices send and gather, over machines' inside paths and the paths between them. A collective takes the cheaper of
+//     a ring over all replicas and a hierarchy within and then between machines;
+//   - the options (options.go) and the calibration (calibration.go).
+//
+// A price is made in these steps:
+//
+//  1. A layer on a device (layer.go): OnDevice gives its Times and Memory under a strategy. Holding (holding.go) is what the device holds of the
+//     layer's parameters.
+//  2. A stage (price.go): Model.Price sums its layers for each device group. The slowest group gives the step, and conversion between tensor
+//     degrees and sending on are added. Pricer does the same and remembers stages.
+//  3. An iteration: Cost has the formula's seconds; Cost.Simulated is the simulation by 1F1B; PriceScheduled (scheduled.go) orders the passes of
+//     other schedules.
+//
+// For package search, Conditions (condition.go) are its cost functions, one for each preset condition. A Condition chooses the strategies of a
+// stage's layers itself: by Pareto labels in models of few layers (labels.go), as a knapsack in larger ones (pack.go). Stages turns a plan that
+// the search found into stage configurations.
+//
+// Variants of a Model (variants.go) price other plans by the same rules: In a spread (context and expert parallelism), Restricted to what a trainer
+// runs, Calibrated, WithMemory. Parts lists the variants that together price all plans, for package bound.
+package costmodel
