@@ -6,10 +6,13 @@ import (
 	"testing"
 )
 
-// Skip skips a test unless the environment variable EVENKEEL_SLOW is set.
+// Enabled says whether slow tests run: the environment variable EVENKEEL_SLOW is set.
+func Enabled() bool { return os.Getenv("EVENKEEL_SLOW") != "" }
+
+// Skip skips a test unless slow tests run.
 func Skip(t testing.TB) {
 	t.Helper()
-	if os.Getenv("EVENKEEL_SLOW") == "" {
+	if !Enabled() {
 		t.Skip("slow: set EVENKEEL_SLOW=1 to run it, as .ci/run does")
 	}
 }
