@@ -12,6 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/env/episode"
 	"github.com/evenkeel/evenkeel/internal/agenttest"
 	"github.com/evenkeel/evenkeel/internal/race"
+	"github.com/evenkeel/evenkeel/internal/slow"
 )
 
 // ownReturn is the mean own reward per round and node of trained, or of random actions
@@ -70,6 +71,7 @@ func ownReturn(t *testing.T, trained *agent.Trained, seed uint64) float64 {
 // A few seconds of training must show: in the same episodes, which training never drew, the policy loses (rewards are
 // losses) far less than its network did before, and than random actions.
 func TestLearningFloor(t *testing.T) {
+	slow.Skip(t)
 	if race.Enabled {
 		t.Skip("TestSameSeedSamePolicy trains under the race detector")
 	}
