@@ -203,7 +203,7 @@ func (a *Agent) first(present []bool, plan *cluster.Plan) {
 	}
 }
 
-// nodes is how many are present.
+// nodes returns the number of nodes present; nil: all are.
 func (a *Agent) nodes(present []bool) int {
 	if present == nil {
 		return len(a.cluster.Nodes)

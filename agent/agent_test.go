@@ -58,7 +58,8 @@ func TestFallsBackOutOfRange(t *testing.T) {
 		want bool
 	}{{0, true}, {100, true}, {139, true}, {141, false}, {-139, true}, {-141, false}, {float32(math.NaN()), false}} {
 		row[7] = x.v
-		if got := inRange(row, in.Record.Low, in.Record.High); got != x.want {
+		wide := newBounds(in.Record.Low, in.Record.High)
+		if got := wide.contains(row); got != x.want {
 			t.Errorf("%v in range %v, want %v", x.v, got, x.want)
 		}
 	}

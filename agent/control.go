@@ -98,29 +98,27 @@ func (c *Control) Next(report *cluster.Report, all []bool) (cluster.Plan, error)
 	return c.plan, nil
 }
 
-// observe takes in what became of a plan. It returns the report as the policy is to see it, nil if nothing of it can be.
+// observe takes in what became of a plan. It returns the report as the policy is to see it, nil if nothing of it can be used.
 func (c *Control) observe(report *cluster.Report) (*cluster.Report, error) {
-	if report.Plan == 0 || report.Plan == c.plan.Number {
-		if report = c.sieve.Clean(c.Cluster, report, c.plan.Sizes, c.plan.Beyond()); report == nil {
-			return nil, nil
+	newest := report.Plan == 0 || report.Plan == c.plan.Number
+	ran := &handed{plan: c.plan, steps: c.plan.Sizes, round: c.parts.round}
+	if !newest {
+		if ran = c.behind(report.Plan); ran == nil {
+			return nil, badinput.Errorf("agent: round %d ran plan %d; the newest is %d, and %d before it are kept", report.Round, report.Plan, c.plan.Number, c.Behind)
 		}
-		c.deadline.observe(report, &c.plan)
-		c.parts.observe(report, c.parts.round, c.plan.Finish)
-		c.memory.Observe(report, c.plan.Sizes, c.plan.Beyond())
-		return report, nil
 	}
-	was := c.behind(report.Plan)
-	if was == nil {
-		return nil, badinput.Errorf("agent: round %d ran plan %d; the newest is %d, and %d before it are kept", report.Round, report.Plan, c.plan.Number, c.Behind)
-	}
-	if report = c.sieve.Clean(c.Cluster, report, was.plan.Sizes, was.plan.Beyond()); report == nil {
+	beyond := ran.plan.Beyond()
+	if report = c.sieve.Clean(c.Cluster, report, ran.plan.Sizes, beyond); report == nil {
 		return nil, nil
 	}
-	c.deadline.observe(report, &was.plan)
-	c.parts.observe(report, was.round, was.plan.Finish)
-	c.memory.Observe(report, was.steps, false)
+	c.deadline.observe(report, &ran.plan)
+	c.parts.observe(report, ran.round, ran.plan.Finish)
+	c.memory.Observe(report, ran.steps, newest && beyond)
+	if newest {
+		return report, nil
+	}
 	late := *report
-	late.Predicted = was.plan.Finish
+	late.Predicted = ran.plan.Finish
 	return &late, nil
 }
 
@@ -151,7 +149,7 @@ func (c *Control) decide(report *cluster.Report, present []bool) error {
 	return nil
 }
 
-// count is how many are true.
+// count returns the number of nodes present.
 func count(present []bool) int {
 	n := 0
 	for _, here := range present {

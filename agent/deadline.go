@@ -23,14 +23,14 @@ type deadline struct {
 // batch in the mean: nodes that are quicker than predicted go beyond their share, slower
 // ones stay behind.
 func (d *deadline) set(c *cluster.Cluster, plan *cluster.Plan) {
-	d.time(c, plan)
+	d.end(c, plan)
 	if q := &plan.Collect; q.TimeoutShare > 0 && q.Timeout == 0 {
 		q.Timeout = time.Duration(min(q.TimeoutShare*float64(q.Deadline), math.MaxInt64/2))
 	}
 }
 
-// time is set but for what follows from the deadline.
-func (d *deadline) time(c *cluster.Cluster, plan *cluster.Plan) {
+// end sets the deadline itself; set derives the timeout from it.
+func (d *deadline) end(c *cluster.Cluster, plan *cluster.Plan) {
 	share := plan.Collect.DeadlineShare
 	if plan.Collect.Deadline > 0 || share == 0 && !plan.Collect.AutoDeadline {
 		return
@@ -65,10 +65,11 @@ func (d *deadline) finish(c *cluster.Cluster, plan *cluster.Plan) float64 {
 	return finish
 }
 
-// observe corrects the factor by a round: the samples handed in over the shares of the
-// nodes that handed in. Its logarithm moves by what they are above 1. A run's corrections add up to what the factor has
-// moved, which is bounded, so the mean of its rounds tends to the batch, however they scatter: no other form does that. A linear one (times 1 - rate (x - 1)) rests
-// where the rounds are too small by half the rate times their variance, and one in the logarithm of x where they are too large.
+// observe corrects the factor by a round: by the samples handed in over the shares of the nodes that handed in. The
+// factor's logarithm falls in proportion to the excess of this ratio over 1. The corrections of a run add up to the change
+// of the logarithm, which is bounded, so the mean of the rounds tends to the global batch however much they scatter. No
+// other form has this property: a linear one (times 1 - rate (x - 1)) settles where rounds are too small by half the rate
+// times their variance, and one in the logarithm of x where they are too large.
 func (d *deadline) observe(report *cluster.Report, plan *cluster.Plan) {
 	if d.factor == 0 {
 		return

@@ -183,11 +183,12 @@ func (a *Agent) explainRule() *RuleExplanation {
 	return e
 }
 
-// outside lists the features of a row that are out of range; see inRange.
+// outside lists the features of a row that are out of range.
 func outside(row, low, high []float32, names []string) []OutOfRange {
 	var out []OutOfRange
+	wide := newBounds(low, high)
 	for i := range row {
-		if inRange(row[i:i+1], low[i:i+1], high[i:i+1]) {
+		if row[i] >= wide.low[i] && row[i] <= wide.high[i] {
 			continue
 		}
 		o := OutOfRange{Feature: names[i], Low: low[i], High: high[i]}

@@ -3,6 +3,7 @@ package agent
 import (
 	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -16,11 +17,11 @@ import (
 	"github.com/evenkeel/evenkeel/internal/agenttest"
 )
 
-// Networks of random weights on the devices of the example, rounds 60 to 240: what they cost with the guard and without. With -v there are
+// Networks of random weights on the devices of the example, rounds 60 to 240: what they cost with the guard and without. With EVENKEEL_SLOW there are
 // sixteen, and the table of docs/decisions/0047-two-controllers.md.
 func TestGuardOnRandomNetworks(t *testing.T) {
 	networks := uint64(16)
-	if !testing.Verbose() {
+	if os.Getenv("EVENKEEL_SLOW") == "" {
 		networks = 3
 	}
 	for _, free := range []bool{false, true} {

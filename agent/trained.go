@@ -110,14 +110,7 @@ func (t *Trained) Save(path string) error {
 	return ddqn.Save(path, map[string]*ddqn.Network{nodesNetwork: t.Network}, map[string]string{recordKey: string(record)})
 }
 
-// inRange reports whether the row is within the ranges of training. A feature may exceed
-// its range by a fifth of it.
-func inRange(row, low, high []float32) bool {
-	b := newBounds(low, high)
-	return b.contains(row)
-}
-
-// bounds are ranges of training, each widened by a fifth.
+// bounds are the ranges of the features in training, each widened by a fifth of its width and 0.001.
 type bounds struct{ low, high []float32 }
 
 func newBounds(low, high []float32) bounds {

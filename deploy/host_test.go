@@ -82,9 +82,9 @@ func TestImageRoot(t *testing.T) {
 	root, build := filepath.Join(dir, "root"), filepath.Join(dir, "build")
 	// What .ci/release puts beside the container file.
 	script := `mkdir -p "$1" && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o "$1/evenkeel" ./cmd/evenkeel && cp /etc/ssl/certs/ca-certificates.crt "$1"`
-	cmd := exec.Command("sh", "-c", script, "sh", build)
-	cmd.Dir = ".."
-	if out, err := cmd.CombinedOutput(); err != nil {
+	release := exec.Command("sh", "-c", script, "sh", build)
+	release.Dir = ".."
+	if out, err := release.CombinedOutput(); err != nil {
 		t.Fatalf("%v %s", err, out)
 	}
 	var entry, args []string

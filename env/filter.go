@@ -20,8 +20,8 @@ const (
 	productRate = 0.05
 	trendFrom   = 0.3  // average of the residuals, in deviations, beyond which the belief lags behind
 	riseKeep    = 0.99 // of what is known of sudden slowdowns, from one to the next
-	quiet       = 0.25 // product of neighbouring residuals, in variances, below which nothing drifts,
-	quieter     = 0.5  // and by how much more at a deviation of 1: beside strong noise the same drift is less
+	quiet       = 0.25 // product of consecutive residuals, in variances, below which a node does not drift
+	quieter     = 0.5  // is added to it per unit of deviation: strong noise hides a drift
 )
 
 // innovate takes in the residual of a measurement of that deviation; jump says whether it

@@ -33,13 +33,13 @@ func (t *Tracker) Model(actions []int) {
 	}
 }
 
-// drifting is the variance by which a node that drifts changes in a round, relatively. What is gained by it is nearly the same from a third to
-// twice of this.
+// drifting is the relative variance of a drifting node's change in a round. The gain is nearly the same from a third of this
+// value to twice of it.
 const drifting = 3e-5
 
-// follow is the model's filter of a node with that deviation: slow where neighbouring residuals do not go together, and else as quick as the
-// node's noise allows: a drift that one node's measurements hide is plain in another's. Where sudden slowdowns last, or the line's form is in
-// doubt, residuals go together without a drift.
+// follow chooses the model's filter for a node with the given deviation. The filter is slow where consecutive residuals are
+// not correlated, and otherwise as quick as the node's noise allows: a drift that is lost in the noise of one node is plain in
+// another. Where sudden slowdowns last, or the line's form is in doubt, residuals are correlated without a drift.
 func (t *Tracker) follow(n *track, deviation float64) int {
 	ratio := drifting / (deviation * deviation)
 	switch {
@@ -62,18 +62,18 @@ func (n *track) surprised() bool {
 	return n.fresh && n.count > 1 && n.surprising(n.residual, n.doubtful)
 }
 
-// novel says whether a sudden slowdown is far larger than those that passed are in the mean: their odds say nothing of it.
+// novel says whether a sudden slowdown is far larger than the mean of those that passed. The odds then say nothing about it.
 func (f *fleet) novel(residual float64) bool { return residual*(f.risen-f.stayed) > farLarger*f.passed }
 
-// farLarger is how many times as large. Of spikes whose sizes are distributed exponentially one in 150 is.
+// farLarger is the factor over the mean. Of spikes with exponentially distributed sizes one in 150 is that large.
 const farLarger = 5
 
-// What the model decides alone. A network is trained on losses of at most two nodes' rounds, and so takes a change that all
-// wait for to be cheaper than it is; and where noise is strong, all that is left to do is to average.
+// Where the model decides alone. A network is trained on losses of at most two rounds of a node, so it underrates a slowdown
+// for which all nodes wait; and where noise is strong, nothing helps but averaging.
 const (
-	plainRise  = 0.5 // least residual of a slowdown,
-	plainLoss  = 3.0 // and least loss that is expected of holding it, over that of following it, from which it is the model's
-	noisyModel = 8.0 // noise over the usual
+	plainRise  = 0.5 // least residual of a slowdown that the model decides about
+	plainLoss  = 3.0 // and the least expected loss of ignoring it, over that of following it
+	noisyModel = 8.0 // a node's noise over the usual, beyond which the model decides about it
 )
 
 // Open says which actions a network may choose for node i, where the model's own is model: a range of indices

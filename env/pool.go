@@ -10,23 +10,23 @@ const (
 // pool draws what is known of each node's noise towards the fleet's, by so much as the nodes' values differ by chance: an
 // empirical Bayes estimate (James and Stein 1961). Margins that differ without a cause are waiting without a cause.
 func (t *Tracker) pool() {
-	var logs, squares, errors exact
+	var sum, squares, chances exact
 	count := 0.0
 	for i := range t.nodes {
 		n := &t.nodes[i]
 		l := math.Log(n.deviation())
 		if n.pooled = l; n.count > 1 {
 			count++
-			logs.add(l)
+			sum.add(l)
 			squares.add(float64(l * l))
-			errors.add(chance / min(n.count+priorWeight, 2/devianceRate))
+			chances.add(chance / min(n.count+priorWeight, 2/devianceRate))
 		}
 	}
 	mean, keep := 0.0, 1.0
 	if count >= leastPool {
-		mean = logs.sum() / count
+		mean = sum.sum() / count
 		between := max(squares.sum()/count-float64(mean*mean), 0) * count / (count - 1)
-		keep = max(0, 1-(count-3)/(count-1)*errors.sum()/count/max(between, 1e-9))
+		keep = max(0, 1-(count-3)/(count-1)*chances.sum()/count/max(between, 1e-9))
 	}
 	for i := range t.nodes {
 		n := &t.nodes[i]

@@ -63,8 +63,8 @@ func (n *track) pace(node *cluster.Node, got *cluster.NodeReport, work float64) 
 	return node.Slowed(n.base, slowdown)
 }
 
-// other is node i's delivery in a round of wait seconds had it been handed another share, at its pace, and false where it would have had
-// nothing to do. Work of an earlier round stays as it is.
+// other returns what node i would have delivered of another share, at its pace, in a round of wait seconds; false if it would
+// have had nothing to do. Work of an earlier round stays as it is.
 func (t *Tracker) other(i int, got *cluster.NodeReport, w cluster.Delivery, wait float64, share int, perf cluster.Performance) (cluster.Delivery, bool) {
 	if share == AsIs {
 		return w, w.Size > 0 || w.NextSize > 0

@@ -82,7 +82,7 @@ func center(values [][Objectives]float64) {
 	}
 }
 
-// see judges every rule by a round's report, and by what the nodes would have been handed instead; nil: what they were.
+// see judges every rule by a round's report, as if the nodes had worked on the given shares; nil: on their own.
 func (r *rounds) see(t *Tracker, report *cluster.Report, shares []int) {
 	wait := max(report.Wait.Seconds(), 1e-9)
 	r.work = r.work[:0]

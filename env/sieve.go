@@ -95,11 +95,12 @@ func (s *Sieve) Clean(c *cluster.Cluster, report *cluster.Report, sizes []int, b
 		if !beyond && n.Behind == 0 {
 			most = max(sizes[i], c.Nodes[i].LeastShare())
 		}
-		if values, f := broken(n), wrong(n, most, wait); values || f != sound {
+		values := broken(n)
+		if counter, why := s.wrong(n, most, wait); values || counter != nil {
 			out = s.own(out)
-			s.say(i, f.text(n))
+			s.say(i, why)
 			n = &out.Nodes[i]
-			s.mend(n, values, f)
+			s.mend(n, values, counter)
 		}
 		if n.Measured() {
 			longest = max(longest, n.Seconds)
@@ -138,41 +139,23 @@ func broken(n *cluster.NodeReport) bool {
 	return math.IsNaN(sum) || math.IsInf(sum, 0)
 }
 
-// fault is what is wrong with a node's measurement.
-type fault uint8
-
-const (
-	sound fault = iota
-	badTime
-	badSize
-)
-
-// wrong is the fault of a node's measurement of at most so many samples, in a round of wait seconds.
-func wrong(n *cluster.NodeReport, most int, wait float64) fault {
+// wrong says what is wrong with a node's measurement of at most so many samples, in a round of wait seconds, and which
+// counter counts it; nil: nothing is wrong.
+func (s *Sieve) wrong(n *cluster.NodeReport, most int, wait float64) (counter *int, why string) {
 	whole := n.Status == cluster.In || n.Status == cluster.Refused
 	switch t := n.Seconds; {
 	case !whole && n.Status != cluster.Late:
 	case !(t >= 0) || t == 0 && whole || t > mostSeconds || n.Behind == 0 && wait > 0 && t > farBeyond*wait+slackBeyond:
-		return badTime
+		return &s.Counts.Times, fmt.Sprintf("a time of %g s", t)
 	case n.Size < 0 || whole && n.Size > most:
-		return badSize
+		return &s.Counts.Sizes, fmt.Sprintf("a measurement of %d samples, more than it was handed", n.Size)
 	}
-	return sound
+	return nil, "a value that is no number"
 }
 
-// text says it in words.
-func (f fault) text(n *cluster.NodeReport) string {
-	switch f {
-	case badTime:
-		return fmt.Sprintf("a time of %g s", n.Seconds)
-	case badSize:
-		return fmt.Sprintf("a measurement of %d samples, more than it was handed", n.Size)
-	}
-	return "a value that is no number"
-}
-
-// mend takes out of a node's part what is wrong with it. Nothing is learnt from such a measurement, but that the node is there.
-func (s *Sieve) mend(n *cluster.NodeReport, values bool, f fault) {
+// mend takes the impossible values out of a node's part of a report; counter counts a wrong measurement, nil: it is sound. The
+// only thing learnt from a wrong measurement is that the node is there.
+func (s *Sieve) mend(n *cluster.NodeReport, values bool, counter *int) {
 	if values {
 		s.Counts.Values++
 		for _, v := range []*float64{&n.Age, &n.Norm, &n.Agree, &n.Idle, &n.Busy, &n.Joules} {
@@ -181,15 +164,10 @@ func (s *Sieve) mend(n *cluster.NodeReport, values bool, f fault) {
 			}
 		}
 	}
-	switch {
-	case f == sound:
-		return
-	case f == badTime:
-		s.Counts.Times++
-	default:
-		s.Counts.Sizes++
+	if counter != nil {
+		*counter++
+		n.Seconds, n.Size, n.Steps = 0, 0, 0
 	}
-	n.Seconds, n.Size, n.Steps = 0, 0, 0
 }
 
 // repeated counts measurements that stay the same though sizes do not.

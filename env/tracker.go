@@ -147,7 +147,7 @@ func (t *Tracker) observe(report *cluster.Report, judge bool, shares []int) {
 	t.rounds++
 }
 
-// learn takes in how many nodes were suddenly slower a round ago, how many of these still are, and by how much the others were.
+// learn takes in how many nodes were suddenly slower a round ago, how many of these still are, and the summed excess of the others.
 func (f *fleet) learn(risen, stayed, passed float64) {
 	keep := math.Pow(riseKeep, risen)
 	f.risen, f.stayed, f.passed = keep*f.risen+risen, keep*f.stayed+stayed, keep*f.passed+passed

@@ -37,6 +37,12 @@ type created struct {
 	Token string `json:"token,omitempty" doc:"Of the job: only now, and only where the service has tokens"`
 }
 
+// putAnswer is the answer of put-job.
+type putAnswer struct {
+	Status int
+	Body   created
+}
+
 // routes makes the API.
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
@@ -80,14 +86,8 @@ func (s *Server) operation(id, method, path, summary string, errs ...int) huma.O
 func (s *Server) jobRoutes(api huma.API) {
 	put := s.operation("put-job", http.MethodPut, "/v1/jobs/{job}", "Create a job, or change its settings", 409, 422, 503, 507)
 	put.Responses = map[string]*huma.Response{"201": {Description: "Created"}}
-	huma.Register(api, put, func(ctx context.Context, in *jobBody[Settings]) (*struct {
-		Status int
-		Body   created
-	}, error) {
-		out := &struct {
-			Status int
-			Body   created
-		}{Status: http.StatusOK}
+	huma.Register(api, put, func(ctx context.Context, in *jobBody[Settings]) (*putAnswer, error) {
+		out := &putAnswer{Status: http.StatusOK}
 		j, token, err := s.create(in.Job, in.Body)
 		if err != nil {
 			return nil, problem(err)
@@ -108,17 +108,17 @@ func (s *Server) jobRoutes(api huma.API) {
 	huma.Register(api, s.operation("list-jobs", http.MethodGet, "/v1/jobs", "List the jobs"), func(_ context.Context, in *struct {
 		Ranks bool `query:"ranks" default:"true" doc:"Whether to list the ranks of each"`
 	}) (*struct{ Body jobList }, error) {
-		return &struct{ Body jobList }{jobList{Jobs: append([]JobState{}, s.list(in.Ranks)...)}}, nil
+		return answered(jobList{Jobs: append([]JobState{}, s.list(in.Ranks)...)}, nil)
 	})
 	huma.Register(api, s.operation("get-job", http.MethodGet, "/v1/jobs/{job}", "Inspect a job", 404, 503), func(_ context.Context, in *jobPath) (*struct{ Body JobState }, error) {
-		return described(s.describe(in.Job))
+		return answered(s.describe(in.Job))
 	})
 	huma.Register(api, s.operation("patch-job", http.MethodPatch, "/v1/jobs/{job}", "Change weights, limits, or pause a job", 404, 422, 503, 507), func(ctx context.Context, in *jobBody[change]) (*struct{ Body JobState }, error) {
 		if _, err := s.submit(in.Job, entry{Change: &in.Body}); err != nil {
 			return nil, problem(err)
 		}
 		s.audit(ctx, in.Job, in.Body.String())
-		return described(s.describe(in.Job))
+		return answered(s.describe(in.Job))
 	})
 	remove := s.operation("delete-job", http.MethodDelete, "/v1/jobs/{job}", "Delete a job", 404, 503)
 	remove.DefaultStatus = http.StatusNoContent
@@ -131,11 +131,12 @@ func (s *Server) jobRoutes(api huma.API) {
 	})
 }
 
-func described(j JobState, err error) (*struct{ Body JobState }, error) {
+// answered is the answer of an operation: a body, or the problem that an error is.
+func answered[T any](body T, err error) (*struct{ Body T }, error) {
 	if err != nil {
 		return nil, problem(err)
 	}
-	return &struct{ Body JobState }{j}, nil
+	return &struct{ Body T }{body}, nil
 }
 
 // jobList is the answer of list-jobs.

@@ -17,7 +17,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
-// The scopes of a token, each of which may what those before it may.
+// The scopes of a token. Each allows what those before it allow.
 const (
 	scopeRead   = "read"
 	scopeReport = "report"
@@ -26,12 +26,12 @@ const (
 
 var scopes = []string{scopeRead, scopeReport, scopeAdmin}
 
-// within says whether a scope may what needs another.
+// within says whether a scope allows what needs another.
 func within(need, scope string) bool {
 	return slices.Index(scopes, need) <= slices.Index(scopes, scope)
 }
 
-// token is what is kept of one.
+// token is what the service keeps of a token: never the token itself.
 type token struct {
 	Hash    []byte    `json:"hash"`
 	Scope   string    `json:"scope"`
@@ -42,7 +42,7 @@ type token struct {
 // id names a token without giving it away: four bytes of the hash of 256 random bits.
 func (t *token) id() string { return hex.EncodeToString(t.Hash[:4]) }
 
-// holds says whether a token is good at a time.
+// holds says whether a token is valid at a time.
 func (t *token) holds(now time.Time) bool { return t.Expires.IsZero() || now.Before(t.Expires) }
 
 // minToken is the fewest bytes of a token of the service.
@@ -100,7 +100,7 @@ func bearer(header string) []byte {
 	return sum[:]
 }
 
-// match is the token of a hash, nil if there is none that is good. It looks at all, and at all bytes of each.
+// match returns the valid token with a hash, nil if there is none. It always compares all bytes of all tokens, so its time tells nothing.
 func match(all []token, given []byte, now time.Time) *token {
 	var found *token
 	for i := range all {

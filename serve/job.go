@@ -123,7 +123,7 @@ func (j *job) decide(report *cluster.Report) bool {
 	return true
 }
 
-// tell tells Config.Each of a decision by the report of a round that ran a plan.
+// tell reports a decision to Config.Each: the round's report, and the plan that it ran.
 func (j *job) tell(report *cluster.Report, ran cluster.Plan) {
 	if j.config.Each == nil || j.record.metrics == nil {
 		return

@@ -74,35 +74,38 @@ func (k *jobJournal) keep(entries []entry, metrics *jobMetrics) error {
 		return nil
 	}
 	for some := range slices.Chunk(entries, mostEntries) {
-		if err := k.append(some, metrics); err != nil {
+		begun := k.config.Clock()
+		err := k.append(message{Version: messageVersion, Entries: some})
+		switch {
+		case err == nil:
+			metrics.kept(k.config.Clock().Sub(begun))
+			continue
+		case errors.Is(err, journal.ErrStale):
 			return err
 		}
+		k.config.Log.Error().Str("job", k.job).Err(err).Msg("the journal does not take what happened")
+		if errors.Is(err, journal.ErrFull) {
+			return errNoRoom
+		}
+		return fmt.Errorf("%w: %w", errJournal, err)
 	}
 	return nil
 }
 
 // append appends one message.
-func (k *jobJournal) append(entries []entry, metrics *jobMetrics) error {
-	text, err := json.Marshal(message{Version: messageVersion, Entries: entries})
+func (k *jobJournal) append(m message) error {
+	text, err := json.Marshal(m)
 	if err != nil {
 		return fmt.Errorf("serve: job %s: %w", k.job, err)
 	}
-	begun := k.config.Clock()
 	last, err := k.config.Journal.Append(context.Background(), k.job, k.last, text)
-	switch {
-	case err == nil:
-		k.last = last
-		k.add(text)
-		metrics.kept(k.config.Clock().Sub(begun))
-		return nil
-	case errors.Is(err, journal.ErrStale):
+	if err != nil {
 		return err
 	}
-	k.config.Log.Error().Str("job", k.job).Err(err).Msg("the journal does not take what happened")
-	if errors.Is(err, journal.ErrFull) {
-		return errNoRoom
+	if k.last = last; m.Snapshot == nil {
+		k.add(text)
 	}
-	return fmt.Errorf("%w: %w", errJournal, err)
+	return nil
 }
 
 // read hands over each message that the job does not know, and returns the number of the newest one.
@@ -136,16 +139,11 @@ func decode(text []byte) (*message, error) {
 // snap writes a snapshot, and cuts off what is before it. A failure does no harm: the entries say the same.
 func (k *jobJournal) snap(s *snapshot, err error) {
 	k.messages, k.bytes = 0, 0
-	var text []byte
 	if err == nil {
-		text, err = json.Marshal(message{Version: snapshotVersion, Snapshot: s})
+		err = k.append(message{Version: snapshotVersion, Snapshot: s})
 	}
 	if err == nil {
-		var last uint64
-		if last, err = k.config.Journal.Append(context.Background(), k.job, k.last, text); err == nil {
-			k.last = last
-			err = k.config.Journal.Cut(context.Background(), k.job, last)
-		}
+		err = k.config.Journal.Cut(context.Background(), k.job, k.last)
 	}
 	if err != nil {
 		k.config.Log.Warn().Str("job", k.job).Err(err).Msg("no snapshot; the job's journal grows")

@@ -20,7 +20,7 @@ const mostRate = 1e6
 // mostRates is how many clients are told apart.
 const mostRates = 10_000
 
-// rates is the rate of each client's requests. Of those that have long been silent nothing is kept: whoever is among the newest is found in one of two maps.
+// rates limits the rate of each client's requests. Two maps hold the newest clients; those that have long been silent are forgotten.
 type rates struct {
 	most float64 // requests a second, twice as many at once; 0: no limit
 
@@ -54,7 +54,7 @@ func (r *rates) wait(client string, now time.Time) time.Duration {
 // seconds is a time to wait as a header says it: whole seconds, and 1 at least.
 func seconds(d time.Duration) string { return strconv.Itoa(max(1, int(math.Ceil(d.Seconds())))) }
 
-// host is who a remote address counts for: an address, a network of 2^64 addresses as one, "" for this machine.
+// host is the client that a remote address counts for: an IPv4 address, an IPv6 network of 2^64 addresses, or "" for this machine.
 func host(remote string) string {
 	text, _, err := net.SplitHostPort(remote)
 	if err != nil {
@@ -76,7 +76,7 @@ func host(remote string) string {
 	return ip.String()
 }
 
-// crowd closes connections of addresses that have many, so that one cannot take them all.
+// crowd is a listener that bounds the connections of each address, so that one address cannot take them all.
 type crowd struct {
 	net.Listener
 	most int
@@ -117,7 +117,7 @@ func (c *crowd) leave(from string) {
 	}
 }
 
-// counting is a connection that counts.
+// counting is a connection that crowd counts until it is closed.
 type counting struct {
 	net.Conn
 	once sync.Once

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"github.com/evenkeel/evenkeel/serve/journal"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -19,10 +18,13 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/evenkeel/evenkeel/internal/broker"
+	"github.com/evenkeel/evenkeel/internal/slow"
+	"github.com/evenkeel/evenkeel/serve/journal"
 )
 
 // A job is read once, however many ask for it; others do not wait for it; and who asks for one that takes long is told so, with a token, too.
 func TestLoads(t *testing.T) {
+	slow.Skip(t) // waits for time limits
 	log := &safe{}
 	config := Config{Journal: openJournal(t, t.TempDir()), Token: strings.Repeat("x", 32)}
 	_, s := newClient(t, config)

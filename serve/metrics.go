@@ -76,19 +76,17 @@ const slowRequest = time.Second
 
 // jobMetrics are a job's. Nil counts nothing: what is read from a journal was counted when it happened.
 type jobMetrics struct {
-	name      string
-	all       *metrics
-	samples   prometheus.Counter
-	waits     prometheus.Counter
-	rounds    prometheus.Observer
-	decisions prometheus.Observer
+	*metrics
+	name string
 }
 
+// of are a job's metrics, which are 0 before anything happens.
 func (m *metrics) of(job string) *jobMetrics {
-	return &jobMetrics{
-		name: job, all: m, samples: m.samples.WithLabelValues(job), waits: m.waits.WithLabelValues(job),
-		rounds: m.rounds.WithLabelValues(job), decisions: m.decisions.WithLabelValues(job),
-	}
+	m.samples.WithLabelValues(job)
+	m.waits.WithLabelValues(job)
+	m.rounds.WithLabelValues(job)
+	m.decisions.WithLabelValues(job)
+	return &jobMetrics{m, job}
 }
 
 // forget drops the metrics of a job that is gone.
@@ -103,23 +101,23 @@ func (m *metrics) forget(job string) {
 
 func (j *jobMetrics) report(verdict string) {
 	if j != nil {
-		j.all.reports.WithLabelValues(j.name, verdict).Inc()
+		j.reports.WithLabelValues(j.name, verdict).Inc()
 	}
 }
 
 func (j *jobMetrics) decided(d time.Duration) {
 	if j != nil {
-		j.decisions.Observe(d.Seconds())
+		j.decisions.WithLabelValues(j.name).Observe(d.Seconds())
 	}
 }
 
-func (j *jobMetrics) kept(d time.Duration) { j.all.appends.Observe(d.Seconds()) }
+func (j *jobMetrics) kept(d time.Duration) { j.appends.Observe(d.Seconds()) }
 
 func (j *jobMetrics) took(r round) {
 	if j != nil {
-		j.samples.Add(r.samples)
-		j.waits.Add(r.idle)
-		j.rounds.Observe(r.seconds)
+		j.samples.WithLabelValues(j.name).Add(r.samples)
+		j.waits.WithLabelValues(j.name).Add(r.idle)
+		j.rounds.WithLabelValues(j.name).Observe(r.seconds)
 	}
 }
 

@@ -57,6 +57,12 @@ type answer struct {
 	Sizes   export.Sizes `json:"sizes" doc:"The newest"`
 }
 
+// sizesAnswer is the answer of get-sizes.
+type sizesAnswer struct {
+	ContentType string `header:"Content-Type"`
+	Body        []byte
+}
+
 func (s *Server) roundRoutes(api huma.API) {
 	register := s.operation("register", http.MethodPost, "/v1/jobs/{job}/generations", "Start of the process group, by rank 0", 404, 409, 422, 503, 507)
 	register.DefaultStatus = http.StatusCreated
@@ -70,10 +76,7 @@ func (s *Server) roundRoutes(api huma.API) {
 			return nil, problem(err)
 		}
 		r, err := s.submit(in.Job, entry{Start: &in.Body})
-		if err != nil {
-			return nil, problem(err)
-		}
-		return &struct{ Body started }{started{r.number, r.sizes}}, nil
+		return answered(started{r.number, r.sizes}, err)
 	})
 	report := s.operation("report", http.MethodPost, "/v1/jobs/{job}/reports", "A round, by rank 0 for all ranks", 409, 422, 503, 507)
 	report.Security, report.Middlewares = needs(scopeReport), huma.Middlewares{s.bounded(api)}
@@ -94,10 +97,7 @@ func (s *Server) roundRoutes(api huma.API) {
 	huma.Register(api, sizes, func(_ context.Context, in *struct {
 		Job    string `path:"job" minLength:"1" maxLength:"63" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" patternDescription:"letters, digits and, not first, . _ -" example:"job"`
 		Format string `query:"format" default:"json" enum:"json,csv,torchrun,deepspeed,kubernetes"`
-	}) (*struct {
-		ContentType string `header:"Content-Type"`
-		Body        []byte
-	}, error) {
+	}) (*sizesAnswer, error) {
 		newest, err := s.look(in.Job)
 		if err != nil {
 			return nil, problem(err)
@@ -110,10 +110,7 @@ func (s *Server) roundRoutes(api huma.API) {
 		if in.Format == "json" || in.Format == "deepspeed" {
 			kind = "application/json"
 		}
-		return &struct {
-			ContentType string `header:"Content-Type"`
-			Body        []byte
-		}{kind, b.Bytes()}, nil
+		return &sizesAnswer{kind, b.Bytes()}, nil
 	})
 }
 
@@ -154,10 +151,7 @@ func reply(r result, err error) (*struct{ Body answer }, error) {
 	if errors.Is(err, errNoJob) {
 		err = fmt.Errorf("%w; there is no such job", errGeneration)
 	}
-	if err != nil {
-		return nil, problem(err)
-	}
-	return &struct{ Body answer }{answer{r.verdict.String(), r.sizes}}, nil
+	return answered(answer{r.verdict.String(), r.sizes}, err)
 }
 
 // report judges a report of rank 0. The decision that rests on it comes later.

@@ -19,7 +19,7 @@ import (
 	"github.com/evenkeel/evenkeel/serve/journal"
 )
 
-// What a client may take its time for.
+// Time limits of a client, and sizes.
 const (
 	headerTime = 5 * time.Second
 	bodyTime   = 10 * time.Second

@@ -35,34 +35,12 @@ func (w Weights) objectives() cluster.Objectives { return cluster.Objectives(w) 
 // collect reads the rule of the rounds.
 func (s *Settings) collect() (clusterfile.Collect, error) {
 	var f clusterfile.Collect
-	var err error
 	var faults live.Faults
-	note := func(field string) {
-		if err != nil {
-			faults = append(faults, live.Fault{Path: field, Text: err.Error()})
-			err = nil
-		}
-	}
-	if s.Deadline != "" {
-		f.Deadline, err = clusterfile.ParseDeadline(s.Deadline)
-		note("deadline")
-	}
-	if s.Quorum != "" {
-		f.Quorum, err = clusterfile.ParseQuorum(s.Quorum)
-		note("quorum")
-	}
-	if s.Grace != "" {
-		f.Grace, err = clusterfile.ParseGrace(s.Grace)
-		note("grace")
-	}
-	if s.MaxStaleness != "" {
-		f.MaxStaleness, err = clusterfile.ParseDuration(s.MaxStaleness)
-		note("max_staleness")
-	}
-	if s.Timeout != "" {
-		f.Timeout.Duration, err = clusterfile.ParseDuration(s.Timeout)
-		note("timeout")
-	}
+	read(&faults, "deadline", s.Deadline, &f.Deadline, clusterfile.ParseDeadline)
+	read(&faults, "quorum", s.Quorum, &f.Quorum, clusterfile.ParseQuorum)
+	read(&faults, "grace", s.Grace, &f.Grace, clusterfile.ParseGrace)
+	read(&faults, "max_staleness", s.MaxStaleness, &f.MaxStaleness, clusterfile.ParseDuration)
+	read(&faults, "timeout", s.Timeout, &f.Timeout.Duration, clusterfile.ParseDuration)
 	if err := s.Objectives.objectives().Validate(); err != nil {
 		faults = append(faults, live.Fault{Path: "objectives", Text: err.Error()})
 	}
@@ -70,6 +48,17 @@ func (s *Settings) collect() (clusterfile.Collect, error) {
 		return f, badinput.Wrap(faults)
 	}
 	return f, nil
+}
+
+// read reads a setting into its place, if it is given.
+func read[T any](faults *live.Faults, field, text string, to *T, parse func(string) (T, error)) {
+	if text == "" {
+		return
+	}
+	var err error
+	if *to, err = parse(text); err != nil {
+		*faults = append(*faults, live.Fault{Path: field, Text: err.Error()})
+	}
 }
 
 // set replaces the settings. Weights hold at once, the others from the next start of the process group on.
@@ -101,14 +90,14 @@ func (j *job) weigh(w Weights) error {
 	return nil
 }
 
-// change is what of a running job may be changed. What is left out stays.
+// change is a request to change a running job. What it leaves out stays.
 type change struct {
 	Objectives *Weights       `json:"objectives,omitempty" doc:"Weights of what is wanted"`
 	Paused     *bool          `json:"paused,omitempty" doc:"Sizes stay as they are while it is true"`
 	Limits     map[string]int `json:"limits,omitempty" doc:"Largest micro-batch by the name of a rank, until the process group starts anew"`
 }
 
-// change changes a running job: all that is given, or nothing.
+// change makes all changes of a request, or none.
 func (j *job) change(x *change) error {
 	limits, err := j.gen.byRank(x.Limits)
 	if err != nil {

@@ -49,7 +49,7 @@ type kept struct {
 	Parts [4][]byte `json:"parts"`
 }
 
-// rest is of a generation what is the job's own.
+// rest is the part of a generation that no other package keeps.
 type rest struct {
 	plan    cluster.Plan
 	waiting *cluster.Report
@@ -130,9 +130,6 @@ func (j *job) restore(s *snapshot) error {
 	return nil
 }
 
-// errProfiles says that the profiles of the ranks' devices are not those that the snapshot rests on.
-var errProfiles = errors.New("serve: other profiles")
-
 // recall begins the generation as it was begun, and makes it what it was.
 func (j *job) recall(k *kept) error {
 	f, err := form(j.config, k.Settings, k.Ranks, j.gen.control)
@@ -140,7 +137,7 @@ func (j *job) recall(k *kept) error {
 		return err
 	}
 	if profiles(f.rounds.Cluster().Nodes) != k.Profiles {
-		return errProfiles
+		return errors.New("serve: the snapshot rests on other profiles of the ranks' devices")
 	}
 	var own rest
 	for i, recall := range [...]func([]byte) error{

@@ -75,10 +75,10 @@ type Pace struct {
 	Idle             float64 `json:"idle" doc:"Share of the ranks' time that they waited for others, 0..1"`
 }
 
-// window is the rounds that a pace is measured over.
+// window is how many rounds a pace is measured over.
 const window = 20
 
-// round is what a pace needs of a round.
+// round is what a pace needs to know of one round.
 type round struct{ samples, seconds, idle, ranks float64 }
 
 func paceOf(rounds []round) Pace {
@@ -96,7 +96,7 @@ func paceOf(rounds []round) Pace {
 	return p
 }
 
-// paces are how fast a job's rounds were, at first and of late.
+// paces hold how fast a job's first and newest rounds were.
 type paces struct {
 	warm          []round // the first round of all
 	first, recent []round
@@ -111,7 +111,7 @@ func (p *paces) begin() Pace {
 	return paceOf(p.first)
 }
 
-// measure is what a pace needs of a report.
+// measure takes from a report what a pace needs.
 func measure(report *cluster.Report) round {
 	r := round{samples: float64(report.Accepted), seconds: report.Wait.Seconds()}
 	for i := range report.Nodes {

@@ -53,7 +53,7 @@ func (k *keyring) due(now time.Time) bool {
 	return (at-last >= int64(again) || at < last) && k.looked.CompareAndSwap(last, at)
 }
 
-// firstToken is that of a job's creation.
+// firstToken returns the token that a job was created with.
 func firstToken(c *creation) []token {
 	if len(c.Token) == 0 {
 		return nil
@@ -141,9 +141,9 @@ func (s *Server) tokenRoutes(api huma.API) {
 			return nil, problem(err)
 		}
 		s.audit(ctx, in.Job, "token made: "+in.Body.Scope+" "+change.Add.id())
-		out := &struct{ Body TokenState }{change.Add.state()}
-		out.Body.Token = secret
-		return out, nil
+		made := change.Add.state()
+		made.Token = secret
+		return answered(made, nil)
 	})
 	list := s.operation("list-tokens", http.MethodGet, path, "List a job's tokens, without what they are", 404, 503)
 	list.Security = needs(scopeAdmin)
@@ -152,13 +152,13 @@ func (s *Server) tokenRoutes(api huma.API) {
 		if err != nil {
 			return nil, problem(err)
 		}
-		out := &struct{ Body tokenList }{tokenList{[]TokenState{}}}
+		list := tokenList{[]TokenState{}}
 		for _, t := range j.tokens.all() {
 			if t.holds(s.config.Clock()) {
-				out.Body.Tokens = append(out.Body.Tokens, t.state())
+				list.Tokens = append(list.Tokens, t.state())
 			}
 		}
-		return out, nil
+		return answered(list, nil)
 	})
 	revoke := s.operation("revoke-token", http.MethodDelete, path+"/{id}", "Revoke a token of a job", 404, 409, 422, 503, 507)
 	revoke.DefaultStatus = http.StatusNoContent
@@ -174,5 +174,5 @@ func (s *Server) tokenRoutes(api huma.API) {
 	})
 }
 
-// needs is what an operation's token must have.
+// needs says which scope the token of an operation must have.
 func needs(scope string) []map[string][]string { return []map[string][]string{{"token": {scope}}} }

@@ -44,7 +44,7 @@ func TestScopes(t *testing.T) {
 			service      bool // of the service, not of a job
 		}{
 			{"GET", "/v1/jobs/a", 1, false}, {"GET", "/v1/jobs/a/sizes", 1, false}, {"GET", "/v1/jobs", 1, true}, {"GET", "/metrics", 1, true},
-			{"POST", "/v1/jobs/a/generations", 2, false}, {"POST", "/v1/jobs/a/reports", 2, false}, {"POST", "/v1/jobs/a/generations/1/ranks/0/reports", 2, false}, {"POST", "/v1/jobs/a/generations/1/reports", 2, false},
+			{"POST", "/v1/jobs/a/generations", 2, false}, {"POST", "/v1/jobs/a/reports", 2, false}, {"POST", "/v1/jobs/a/generations/1/ranks/0/reports", 2, false},
 			{"PATCH", "/v1/jobs/a", 3, false}, {"PUT", "/v1/jobs/a", 3, false}, {"GET", "/v1/jobs/a/tokens", 3, false}, {"POST", "/v1/jobs/a/tokens", 3, false},
 			{"DELETE", "/v1/jobs/a/tokens/00000000", 3, false},
 		} {

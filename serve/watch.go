@@ -68,7 +68,7 @@ func (s *Server) watchRoutes(api huma.API) {
 			}
 			j.mu.Lock()
 			defer j.mu.Unlock()
-			return &struct{ Body history.Rounds }{j.record.history.Whole()}, nil
+			return answered(j.record.history.Whole(), nil)
 		})
 	huma.Register(api, s.operation("explain", http.MethodGet, "/v1/jobs/{job}/ranks/{rank}", "Why a rank has its share", 404, 503), func(_ context.Context, in *struct {
 		Job  string `path:"job" minLength:"1" maxLength:"63" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" patternDescription:"letters, digits and, not first, . _ -" example:"job"`
@@ -82,11 +82,11 @@ func (s *Server) watchRoutes(api huma.API) {
 		if !ok {
 			return nil, huma.Error404NotFound("no such rank; GET /v1/jobs/{job} lists those there are")
 		}
-		return &struct{ Body rankWhy }{why}, nil
+		return answered(why, nil)
 	})
 }
 
-// admit lets so many streams in, of jobs that there are. Whoever is turned away does not keep a connection.
+// admit bounds the number of open streams, and refuses those of unknown jobs. A client that is refused does not keep its connection.
 func (s *Server) admit(api huma.API) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
 		refuse := func(err huma.StatusError) {

@@ -113,16 +113,11 @@ func New(c *cluster.Cluster, shares []int) Sizes {
 			s.Nodes[i].MicroSteps = steps(b, s.Nodes[i].MicroBatch)
 		}
 	}
-	s.weigh()
-	return s
-}
-
-// weigh sets the gradient weights.
-func (s *Sizes) weigh() {
 	ranks := len(s.Ranks())
 	for i := range s.Nodes {
 		s.Nodes[i].GradientWeight = weight(s.Nodes[i].Share, ranks, s.GlobalBatch)
 	}
+	return s
 }
 
 // steps is how many micro-steps make up a share.

@@ -57,8 +57,12 @@ func decimal(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
 // writeJSON writes a node per line, so that files can be read and compared by line.
 func writeJSON(b *bytes.Buffer, s Sizes) error {
-	fmt.Fprintf(b, "{\n  \"version\": %d,\n  \"workload\": %s,\n  \"global_batch\": %d,\n%s%s%s  \"nodes\": [\n",
-		s.Version, quoted(s.Workload), s.GlobalBatch, s.numbers("  \"%s\": %d,\n"), s.learningRate("  \"%s\": %s,\n"), s.deadlineLine("  \"deadline\": %s,\n"))
+	numbers := ""
+	if s.Plan > 0 {
+		numbers = fmt.Sprintf("  \"generation\": %d,\n  \"plan\": %d,\n", s.Generation, s.Plan)
+	}
+	fmt.Fprintf(b, "{\n  \"version\": %d,\n  \"workload\": %s,\n  \"global_batch\": %d,\n%s%s  \"nodes\": [\n",
+		s.Version, quoted(s.Workload), s.GlobalBatch, numbers, s.optional("  "))
 	for i, n := range s.Nodes {
 		if i > 0 {
 			b.WriteString(",\n")
@@ -69,20 +73,19 @@ func writeJSON(b *bytes.Buffer, s Sizes) error {
 	return nil
 }
 
-// numbers returns generation and plan by a pattern of name and number; "" without them.
-func (s *Sizes) numbers(pattern string) string {
-	if s.Plan == 0 {
-		return ""
+// optional returns the fields of the learning rate and of the deadline, one a line, as far as there are any.
+func (s *Sizes) optional(indent string) string {
+	var b strings.Builder
+	field := func(name, value string) { fmt.Fprintf(&b, "%s\"%s\": %s,\n", indent, name, value) }
+	if s.LearningRateScaling != "" {
+		field("reference_batch", strconv.Itoa(s.ReferenceBatch))
+		field("learning_rate_scaling", quoted(s.LearningRateScaling))
+		field("learning_rate_factor", decimal(s.LearningRateFactor))
 	}
-	return fmt.Sprintf(pattern+pattern, "generation", s.Generation, "plan", s.Plan)
-}
-
-// deadlineLine returns the deadline by a pattern of its JSON; "" without one.
-func (s *Sizes) deadlineLine(pattern string) string {
-	if s.Deadline == nil {
-		return ""
+	if s.Deadline != nil {
+		field("deadline", quoted(s.Deadline))
 	}
-	return fmt.Sprintf(pattern, quoted(s.Deadline))
+	return b.String()
 }
 
 func writeCSV(b *bytes.Buffer, s Sizes) error {

@@ -101,14 +101,3 @@ func (s *Sizes) checkLearningRate(bad func(path, format string, args ...any)) {
 		bad("learning_rate_factor", "is %v; by %s from %d samples to %d it lies in %v..%v", f, s.LearningRateScaling, b0, s.GlobalBatch, min(one, other), max(one, other))
 	}
 }
-
-// learningRate returns the fields of the factor, each by a pattern of its name and value;
-// "" without a factor.
-func (s *Sizes) learningRate(pattern string) string {
-	if s.LearningRateScaling == "" {
-		return ""
-	}
-	return fmt.Sprintf(pattern, "reference_batch", fmt.Sprint(s.ReferenceBatch)) +
-		fmt.Sprintf(pattern, "learning_rate_scaling", quoted(s.LearningRateScaling)) +
-		fmt.Sprintf(pattern, "learning_rate_factor", decimal(s.LearningRateFactor))
-}

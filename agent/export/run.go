@@ -1,6 +1,10 @@
 package export
 
-import "github.com/evenkeel/evenkeel/cluster"
+import (
+	"slices"
+
+	"github.com/evenkeel/evenkeel/cluster"
+)
 
 // Run is the end of a policy's run, or where one would begin.
 type Run struct {
@@ -28,12 +32,8 @@ const tooSlow = "too slow"
 func FromRun(r Run, scaling string) (Sizes, error) {
 	c := *r.Cluster
 	c.GlobalBatch = r.GlobalBatch
-	sizes, sum, all := r.Sizes, 0, len(r.Sizes) > 0
-	for _, b := range sizes {
-		sum += b
-		all = all && b > 0
-	}
-	if !all || sum != c.GlobalBatch {
+	sizes := r.Sizes
+	if len(sizes) == 0 || slices.Min(sizes) <= 0 || total(sizes) != c.GlobalBatch {
 		sizes = make([]int, len(c.Nodes))
 		if _, err := cluster.Allocate(&c, nil, r.Performance, sizes); err != nil {
 			return Sizes{}, err
@@ -62,11 +62,8 @@ func FromRun(r Run, scaling string) (Sizes, error) {
 // the plan's, which the service moves. leftOut says why a node has no share.
 func FromPlan(c *cluster.Cluster, generation int, plan cluster.Plan, leftOut func(node int) string) Sizes {
 	own := *c
-	own.Collect, own.GlobalBatch = plan.Collect, 0
+	own.Collect, own.GlobalBatch = plan.Collect, total(plan.Sizes)
 	own.Collect.AutoDeadline, own.Collect.DeadlineShare = false, 0
-	for _, b := range plan.Sizes {
-		own.GlobalBatch += b
-	}
 	s := New(&own, plan.Sizes)
 	s.Generation, s.Plan = generation, plan.Number
 	for i := range s.Nodes {
@@ -85,9 +82,13 @@ func FromPlan(c *cluster.Cluster, generation int, plan cluster.Plan, leftOut fun
 // ChosenBatch returns the global batch that a policy chose within the bounds of c's Choices,
 // given its sizes. They sum to less if the nodes present could not hold the batch.
 func ChosenBatch(c *cluster.Cluster, sizes []int) int {
+	return min(max(total(sizes), c.Choices.LeastBatch, len(c.Nodes)), c.Choices.MostBatch)
+}
+
+func total(sizes []int) int {
 	sum := 0
 	for _, b := range sizes {
 		sum += b
 	}
-	return min(max(sum, c.Choices.LeastBatch, len(c.Nodes)), c.Choices.MostBatch)
+	return sum
 }

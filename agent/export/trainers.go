@@ -93,9 +93,9 @@ func writeDeepSpeed(b *bytes.Buffer, s Sizes) error {
     "version": %d,
     "workload": %s,
     "global_batch": %d,
-%s%s%s    "ranks": [
+%s%s    "ranks": [
 `, micro*accumulate*len(ranks), micro, accumulate, s.Version, quoted(s.Workload), s.GlobalBatch,
-		unequal, s.learningRate("    \"%s\": %s,\n"), s.deadlineLine("    \"deadline\": %s,\n"))
+		unequal, s.optional("    "))
 	for i, n := range ranks {
 		if i > 0 {
 			b.WriteString(",\n")

@@ -195,23 +195,12 @@ func (l *Learner) readStateHeader(r io.Reader, replay *Replay) error {
 	if err := wire.StrictJSON(text, &got); err != nil {
 		return fmt.Errorf("JSON header: %v: %w", err, ddqn.ErrFormat)
 	}
-	for _, c := range []struct {
-		name       string
-		file, here any
-	}{
-		{"network", got.Spec, l.online.Spec()}, {"learner", got.Learner, l.cfg}, {"replay", got.Replay, replay.cfg},
-	} {
-		file, err := json.Marshal(c.file)
-		if err != nil {
-			return fmt.Errorf("encode %s: %w", c.name, err)
-		}
-		here, err := json.Marshal(c.here)
-		if err != nil {
-			return fmt.Errorf("encode %s: %w", c.name, err)
-		}
-		if !bytes.Equal(file, here) {
-			return fmt.Errorf("the %s of the file is %s, of this run %s; resume with the configuration that was saved: %w", c.name, file, here, ddqn.ErrMismatch)
-		}
+	here, err := json.Marshal(stateHeader{l.online.Spec(), l.cfg, replay.cfg})
+	if err != nil {
+		return fmt.Errorf("encode header: %w", err)
+	}
+	if file, err := json.Marshal(got); err != nil || !bytes.Equal(file, here) {
+		return fmt.Errorf("the file has %s, this run %s; resume with the configuration that was saved: %w", file, here, ddqn.ErrMismatch)
 	}
 	return nil
 }

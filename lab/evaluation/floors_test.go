@@ -13,6 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/env"
 	"github.com/evenkeel/evenkeel/internal/agenttest"
 	"github.com/evenkeel/evenkeel/internal/race"
+	"github.com/evenkeel/evenkeel/internal/slow"
 )
 
 // floors are the sections of the range file that concern the embedded policy.
@@ -58,6 +59,7 @@ func readFloors(t *testing.T) (f floors) {
 // The embedded policy is worth its network on devices and models it never saw: better
 // than its own fallback, and than a good rule with one setting for every scenario.
 func TestEmbeddedPolicyFloors(t *testing.T) {
+	slow.Skip(t)
 	if race.Enabled {
 		t.Skip("TestCompare runs the same code under the race detector")
 	}
@@ -113,6 +115,7 @@ var fixedRule = cluster.Rule{Quorum: 0.8, Grace: 0.06}
 // Left to choose when rounds end, the embedded policy is far ahead of waiting for all, and
 // not behind a good fixed rule.
 func TestFreeRuleFloors(t *testing.T) {
+	slow.Skip(t)
 	if race.Enabled {
 		t.Skip("TestCompare runs the same code under the race detector")
 	}

@@ -134,9 +134,9 @@ var realMixes = []map[string]float64{
 // from nearly one kind to equal shares.
 func (s *Sampler) mix(rng *rand.Rand, devices []profile.Device) []float64 {
 	shares := make([]float64, len(devices))
-	real, known := realMixes[rng.IntN(len(realMixes))], 0
+	fleet, known := realMixes[rng.IntN(len(realMixes))], 0
 	for i, d := range devices {
-		if shares[i] = real[d.Name]; shares[i] > 0 {
+		if shares[i] = fleet[d.Name]; shares[i] > 0 {
 			known++
 		}
 	}

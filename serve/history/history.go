@@ -4,11 +4,15 @@
 package history
 
 import (
+	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/internal/state"
 )
 
 const (
@@ -46,10 +50,26 @@ type History struct {
 	strange int // so many of these were told of
 }
 
+// Keep is what must not be forgotten.
+func (h *History) Keep() ([]byte, error) { return state.Encode(h) }
+
+// Recall makes it what the kept one was, of a process group on c; nil: there is none. After an error it is empty.
+func (h *History) Recall(kept []byte, c *cluster.Cluster) error {
+	*h = History{cluster: c}
+	err := state.Decode(kept, h)
+	if err != nil {
+		*h = History{}
+	}
+	return err
+}
+
 // Start begins a process group of a job.
 func (h *History) Start(at time.Duration, number int, c *cluster.Cluster) {
 	n := len(c.Nodes)
-	came := arrivals(h.cluster, c)
+	text := fmt.Sprintf("start %d of the process group: %s, global batch %d", number, count(n, "rank"), c.GlobalBatch)
+	if came := arrivals(h.cluster, c); came > 0 {
+		text += fmt.Sprintf("; %d of them are new", came)
+	}
 	h.cluster, h.even, h.lines = c, even(c), newLines(c)
 	h.shares, h.newest, h.out, h.trial = make([]int, n), nil, make([]agent.Why, n), make([]bool, n)
 	h.changes, h.paces = make([]change, n), make([]belief, n)
@@ -59,7 +79,7 @@ func (h *History) Start(at time.Duration, number int, c *cluster.Cluster) {
 		h.recent[i].shares = nil
 	}
 	h.whole.forget()
-	h.started = h.note(at, "start", startText(number, n, c.GlobalBatch, came))
+	h.started = h.Note(at, "start", text)
 }
 
 // Took takes in a report, and by what parameters the round was planned. scale is the gradient noise scale, 0 if unknown.
@@ -85,7 +105,11 @@ func (h *History) Took(at time.Duration, report *cluster.Report, perf []cluster.
 		p.idle += min(idle, p.seconds) / float64(len(report.Nodes))
 		lane.Seconds[i], status[i] = float32(math.Round(max(r.Seconds, r.Busy)*1e5)/1e5), '0'+byte(r.Status)
 		if r.OOM {
-			h.note(at, "memory", h.cluster.Nodes[i].Name+" ran out of memory"+tooLarge(r))
+			text := h.cluster.Nodes[i].Name + " ran out of memory"
+			if r.TooLarge > 0 {
+				text += fmt.Sprintf(" at a micro-batch of %d", r.TooLarge)
+			}
+			h.Note(at, "memory", text)
 		}
 	}
 	if samples, seconds := h.predict(perf, report); seconds > 0 {
@@ -102,26 +126,26 @@ func (h *History) Took(at time.Duration, report *cluster.Report, perf []cluster.
 // Decided takes in a plan, and the report that it rests on, nil at a start.
 func (h *History) Decided(at time.Duration, plan *cluster.Plan, report *cluster.Report, control *agent.Control, perf []cluster.Performance) {
 	h.seq++
-	var left, back groups
+	left, back := map[agent.Why][]string{}, []string{}
 	for i, to := range plan.Sizes {
 		before, name := h.out[i], h.cluster.Nodes[i].Name
 		h.out[i], h.trial[i] = h.standing(i, to, control)
 		switch why := h.out[i]; {
 		case why == before:
 		case why == agent.TakesPart:
-			back.add("back, and taking part again", name)
+			back = append(back, name)
 		default:
-			left.add("left out, as "+reasons[why], name)
+			left[why] = append(left[why], name)
 		}
 		if notable(h.changes[i].to, to) || h.out[i] != before || report == nil {
 			h.changes[i] = h.newChange(i, plan.Number, to, at, report, control, &perf[i])
 		}
 	}
-	for _, text := range left.lines() {
-		h.note(at, "out", text)
+	for _, why := range slices.Sorted(maps.Keys(left)) { // one line for all: there may be a thousand
+		h.Note(at, "out", "left out, as "+reasons[why]+": "+list(left[why]))
 	}
-	for _, text := range back.lines() {
-		h.note(at, "back", text)
+	if len(back) > 0 {
+		h.Note(at, "back", "back, and taking part again: "+list(back))
 	}
 	copy(h.shares, plan.Sizes)
 	h.follow(at, perf)
@@ -143,10 +167,8 @@ func (h *History) standing(i, share int, control *agent.Control) (agent.Why, boo
 	return agent.TakesPart, false
 }
 
-// Note notes what happened at the time at, in words.
-func (h *History) Note(at time.Duration, kind, text string) { h.note(at, kind, text) }
-
-func (h *History) note(at time.Duration, kind, text string) int {
+// Note notes what happened at the time at, in words, and returns its number.
+func (h *History) Note(at time.Duration, kind, text string) int {
 	h.seq++
 	h.log = keep(h.log, Line{At: round6(at.Seconds()), Kind: kind, Text: text}, mostLog)
 	h.seqs.log = keep(h.seqs.log, h.seq, mostLog)
@@ -159,13 +181,13 @@ func (h *History) Problem(at time.Duration, text string) {
 		return
 	}
 	if h.problem = text; text == "" {
-		h.note(at, "back", "sizes change again")
+		h.Note(at, "back", "sizes change again")
 		return
 	}
-	h.note(at, "problem", "no new sizes: "+text)
+	h.Note(at, "problem", "no new sizes: "+text)
 }
 
-// passedOver tells of reports that cannot be, once in a while.
+// passedOver notes impossible reports in the log, but not each of them.
 func (h *History) passedOver(at time.Duration, control *agent.Control) {
 	a := control.Absurd()
 	n := Strange(control)
@@ -173,10 +195,10 @@ func (h *History) passedOver(at time.Duration, control *agent.Control) {
 		return
 	}
 	h.absurd, h.strange = max(h.rounds, 1), n
-	h.note(at, "problem", "reports said what cannot be: "+a.String())
+	h.Note(at, "problem", "reports said what cannot be: "+a.String())
 }
 
-// Strange counts what a job's reports said that cannot be.
+// Strange counts the impossible values in a job's reports.
 func Strange(control *agent.Control) int {
 	a := control.Absurd()
 	return a.Reports + a.Waits + a.Times + a.Sizes + a.Values + a.Frozen
@@ -197,7 +219,7 @@ const (
 
 // follow tells of nodes that became faster or slower for good.
 func (h *History) follow(at time.Duration, perf []cluster.Performance) {
-	var all groups
+	var changed []string
 	for i := range h.paces {
 		p := &h.paces[i]
 		if p.measured < paceKnown {
@@ -211,13 +233,13 @@ func (h *History) follow(at time.Duration, perf []cluster.Performance) {
 			p.strange = 0
 		default:
 			if p.strange++; p.strange >= paceHeld {
-				all.add("another pace", h.cluster.Nodes[i].Name+" "+pace(ratio))
+				changed = append(changed, h.cluster.Nodes[i].Name+" "+pace(ratio))
 				p.reference, p.strange = now, 0
 			}
 		}
 	}
-	for _, text := range all.lines() {
-		h.note(at, "pace", text)
+	if len(changed) > 0 {
+		h.Note(at, "pace", "another pace: "+list(changed))
 	}
 }
 

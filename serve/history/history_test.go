@@ -289,13 +289,11 @@ func TestView(t *testing.T) {
 }
 
 // Of many nodes some are named.
-func TestGroups(t *testing.T) {
-	var g groups
-	for i := range 9 {
-		g.add([]string{"one", "two"}[min(i/4, 1)], fmt.Sprint(i))
-	}
-	if got := strings.Join(g.lines(), "|"); got != "one: 0, 1, 2, 3|two: 4, 5, 6 and 2 more" {
-		t.Error(got)
+func TestWords(t *testing.T) {
+	for n, want := range map[int]string{1: "0", 4: "0, 1, 2, 3", 5: "0, 1, 2 and 2 more"} {
+		if got := list([]string{"0", "1", "2", "3", "4"}[:n]); got != want {
+			t.Errorf("%d names: %q, want %q", n, got, want)
+		}
 	}
 	for ratio, want := range map[float64]string{1.5: "1.5 times as slow", 1.25: "25% slower", 0.8: "25% faster", 0.25: "4 times as fast"} {
 		if got := pace(ratio); got != want {

@@ -10,31 +10,6 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 )
 
-// groups gather nodes of which the same is to be said, lest a thousand of them make a thousand lines.
-type groups struct {
-	texts []string
-	names map[string][]string
-}
-
-func (g *groups) add(text, name string) {
-	if g.names == nil {
-		g.names = map[string][]string{}
-	}
-	if g.names[text] == nil {
-		g.texts = append(g.texts, text)
-	}
-	g.names[text] = append(g.names[text], name)
-}
-
-// lines are one for each text, in the order in which they came.
-func (g *groups) lines() []string {
-	var all []string
-	for _, text := range g.texts {
-		all = append(all, text+": "+list(g.names[text]))
-	}
-	return all
-}
-
 // list names some of many.
 func list(names []string) string {
 	if n := len(names); n > mostNamed+1 {
@@ -160,19 +135,10 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// startText tells of a start of the process group. Of its nodes so many were not in the one before; -1: there was none.
-func startText(number, nodes, batch, came int) string {
-	text := fmt.Sprintf("start %d of the process group: %s, global batch %d", number, count(nodes, "rank"), batch)
-	if came > 0 {
-		text += fmt.Sprintf("; %d of them are new", came)
-	}
-	return text
-}
-
-// arrivals counts the nodes that an older start did not have; -1: there was none.
+// arrivals counts the nodes that an older start did not have; 0 if there was none.
 func arrivals(old, c *cluster.Cluster) int {
 	if old == nil {
-		return -1
+		return 0
 	}
 	known := map[string]bool{}
 	for i := range old.Nodes {
@@ -187,9 +153,49 @@ func arrivals(old, c *cluster.Cluster) int {
 	return came
 }
 
-func tooLarge(r *cluster.NodeReport) string {
-	if r.TooLarge == 0 {
-		return ""
+// Details say what a decision about a node rests on.
+func Details(e *agent.Explanation) []string {
+	d := []string{}
+	say := func(format string, args ...any) { d = append(d, fmt.Sprintf(format, args...)) }
+	m := e.Measured
+	if m == nil {
+		say("Nothing was measured yet: its share follows from its profile, or is an even one.")
+		return d
 	}
-	return fmt.Sprintf(" at a micro-batch of %d", r.TooLarge)
+	switch m.Status {
+	case cluster.In.String(), cluster.Refused.String():
+		say("Newest round: %s for %s.", seconds(m.Seconds), count(m.Size, "sample"))
+	default:
+		say("Newest round: %s.", m.Status)
+	}
+	if e.PassedOver != "" {
+		say("Passed over, as it cannot be: %s.", e.PassedOver)
+	}
+	say("Believed to take %.3g times as long as its profile or first measurement says, %.3g before; over the long run %.3g. One round's time is uncertain by %.1f%%.",
+		e.After.Slowdown, e.Before.Slowdown, e.After.Level, 100*e.After.Deviation)
+	if c := e.Chosen; c != nil {
+		say("Chosen: %s, which moved the belief by %.0f%% of what was new, and a margin of %.2g deviations for noise.", c.Trust, 100*e.After.Gain, e.After.Margin)
+	}
+	if lag := e.After.Lag; lag != 0 {
+		say("It changes gradually: planned for %+.1f%% beyond the belief.", 100*lag)
+	}
+	if e.Guarded {
+		say("The network is not heeded: its rounds of late were longer than the model's would have been.")
+	}
+	if n := len(e.OutOfRange); n > 0 {
+		say("The network is not used: %q is outside what it saw in training, and %d more.", e.OutOfRange[0].Feature, n-1)
+	}
+	if p := e.Part; p != nil {
+		say("Taking part: %s.", p.Why)
+		if p.Lost > 0 {
+			say("%s in a row did not come.", count(p.Lost, "gradient"))
+		}
+		if p.Cost > 0 {
+			say("The last time that it was waited for cost the others %.3g rounds.", p.Cost)
+		}
+		if p.Next > e.Round {
+			say("It is tried again in about %s.", count(p.Next-e.Round, "round"))
+		}
+	}
+	return d
 }

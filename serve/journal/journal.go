@@ -160,7 +160,7 @@ func (j *Journal) find(ctx context.Context, o Options) error {
 	return nil
 }
 
-// unfit is why a stream that was there cannot be the journal: it would not take what happens to jobs, or not keep it.
+// unfit says why an existing stream cannot be the journal: it would not take what happens to jobs, or would not keep it.
 func unfit(c *jetstream.StreamConfig) string {
 	switch {
 	case !slices.Equal(c.Subjects, []string{prefix + ">"}):
@@ -315,7 +315,7 @@ func (j *Journal) Room(ctx context.Context) error {
 	return nil
 }
 
-// tight says whether a disk has too little free for further jobs.
+// tight says whether a disk has too little free space for further jobs.
 func tight(size, free uint64) bool { return free < min(size/freeShare, freeDisk) }
 
 // Cut removes a job's messages before the one of a number.

@@ -41,8 +41,8 @@ func (j *Journal) get(ctx context.Context, ask func(context.Context) (*jetstream
 	return m, nil
 }
 
-// repeat asks servers elsewhere again now and then, until one question is answered: those that were lost with a leader would hold up a job for a second after
-// there is another.
+// repeat asks servers elsewhere at intervals until one question is answered. A question that is lost with a leader would otherwise hold up a job for a second
+// after the next leader is elected.
 func (j *Journal) repeat(ctx context.Context, ask func(context.Context) (*jetstream.RawStreamMsg, error)) (*jetstream.RawStreamMsg, error) {
 	if !j.Shared() {
 		return ask(ctx)
@@ -79,7 +79,8 @@ const (
 	stay   = 3 * time.Second // with a server at least: the others may have to agree on a leader
 )
 
-// heed notes whether a server answered. One that was cut off the others goes on to answer pings, so its connection holds; then it is another's turn.
+// heed notes whether a server answered. A server that is cut off from the others still answers pings, so its connection holds: after some questions without
+// an answer the client turns to another server.
 func (j *Journal) heed(answered bool) {
 	if answered {
 		j.unanswered.Store(0)

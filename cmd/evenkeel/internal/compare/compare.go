@@ -63,10 +63,10 @@ func (c *Cmd) Run(a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	report, clear := a.Progress("comparing")
+	report, clearBar := a.Progress("comparing")
 	config.Progressed = report
 	results, err := evaluation.Compare(a.Ctx, config)
-	clear()
+	clearBar()
 	if errors.Is(err, context.Canceled) {
 		hint := "interrupted before any comparison was finished; nothing is kept"
 		if len(results) > 0 {

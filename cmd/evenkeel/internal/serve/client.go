@@ -35,7 +35,7 @@ type client struct {
 	lost atomic.Bool    // the newest call of those had no answer
 }
 
-// heard logs that the service no longer answers, and that it does again, for commands that try again.
+// heard logs when the service stops answering and when it answers again, for commands that try again.
 func (c *client) heard(err error) {
 	switch {
 	case err != nil && !errors.Is(err, context.Canceled) && !c.lost.Swap(true):
@@ -188,7 +188,7 @@ func refusedWith(err error, status int) bool {
 	return errors.As(err, &r) && r.status == status
 }
 
-// mistrusted says whether a connection failed for what its ends are, which trying again does not change.
+// mistrusted says whether a connection failed because of its certificates or protocol, which trying again does not change.
 func mistrusted(err error) bool {
 	return errors.As(err, new(*tls.CertificateVerificationError)) || errors.As(err, new(tls.RecordHeaderError)) || errors.As(err, new(tls.AlertError))
 }

@@ -61,7 +61,13 @@ func (c *Cmd) beside(a *cli.App, config serve.Config, certs *certificates) error
 		return failed
 	}
 	if known {
-		if err := c.print(a, state, status); err != nil {
+		s := newSummary(state, status)
+		if c.JSON {
+			err = a.WriteJSON(s)
+		} else {
+			err = cli.PrintLines(a.Out, s.lines())
+		}
+		if err != nil {
 			return err
 		}
 	}

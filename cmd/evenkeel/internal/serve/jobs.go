@@ -44,19 +44,14 @@ type service struct {
 	URL string `name:"url" help:"Service, or several that share a journal, separated by commas; default: the variable EVENKEEL_URL, or http://127.0.0.1:7070. The token is read from EVENKEEL_TOKEN, the certificate authority's file from EVENKEEL_CA." placeholder:"URL"`
 }
 
-// call sends a request about a job, or all with "", and reads the answer.
-func (s *service) call(ctx context.Context, method, job string, body, out any) error {
-	return s.under(ctx, method, job, "", body, out)
-}
-
-// under sends a request about what lies under a job's path.
-func (s *service) under(ctx context.Context, method, job, under string, body, out any) error {
+// call sends a request about a path of a job, or about all jobs with "", and reads the answer.
+func (s *service) call(ctx context.Context, method, job, path string, body, out any) error {
 	c, err := newClient(s.URL, os.Getenv)
 	if err != nil {
 		return err
 	}
 	defer c.close()
-	return c.do(ctx, method, job, under, body, out)
+	return c.do(ctx, method, job, path, body, out)
 }
 
 // oneJob has the flags of commands about one job, which print it.
@@ -69,7 +64,7 @@ type oneJob struct {
 // send sends a request about the job, and prints what the job is then.
 func (o *oneJob) send(a *cli.App, method string, body any) error {
 	var state serve.JobState
-	if err := o.call(a.Ctx, method, o.Name, body, &state); err != nil {
+	if err := o.call(a.Ctx, method, o.Name, "", body, &state); err != nil {
 		return err
 	}
 	if o.JSON {
@@ -106,7 +101,7 @@ func (c *jobsList) Run(a *cli.App) error {
 	var out struct {
 		Jobs []serve.JobState `json:"jobs"`
 	}
-	if err := c.call(a.Ctx, http.MethodGet, "", nil, &out); err != nil {
+	if err := c.call(a.Ctx, http.MethodGet, "", "", nil, &out); err != nil {
 		if refusedWith(err, http.StatusUnauthorized) {
 			err = fmt.Errorf("%w; a job's own token opens that job alone: evenkeel jobs show NAME", err)
 		}
@@ -210,7 +205,7 @@ func (*jobsDelete) Help() string {
 // Run runs the command.
 func (c *jobsDelete) Run(a *cli.App) error {
 	for _, name := range slices.Compact(c.Names) {
-		if err := c.call(a.Ctx, http.MethodDelete, name, nil, nil); err != nil {
+		if err := c.call(a.Ctx, http.MethodDelete, name, "", nil, nil); err != nil {
 			return err
 		}
 		a.Log.Info().Str("job", name).Msg("deleted")

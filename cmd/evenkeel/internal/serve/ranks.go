@@ -135,7 +135,7 @@ func (r *ranks) tell(ctx context.Context, round int, sizes *export.Sizes, report
 	return answer.Verdict, err
 }
 
-// plan is what sizes order.
+// plan is the plan that sizes stand for.
 func (r *ranks) plan(s *export.Sizes) cluster.Plan {
 	p := cluster.Plan{Sizes: make([]int, len(s.Nodes)), Perf: r.cluster.Nominal()}
 	if d := s.Deadline; d != nil {

@@ -1,5 +1,5 @@
 // Package serve holds the commands about real jobs: serve runs the control service, for good or for the life of one
-// command, and workers plays a job's ranks.
+// command, jobs looks after jobs, and workers simulates the ranks of a job.
 package serve
 
 import (

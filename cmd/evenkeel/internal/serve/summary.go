@@ -7,7 +7,7 @@ import (
 	"github.com/evenkeel/evenkeel/serve"
 )
 
-// summary is what a command's job came to.
+// summary is the outcome of a command's job.
 type summary struct {
 	serve.JobState
 	Gain       float64 `json:"gain"` // samples per second of the newest rounds over those of the first sizes; 0: not known
@@ -20,15 +20,6 @@ func newSummary(state serve.JobState, status int) *summary {
 		s.Gain = state.Recent.SamplesPerSecond / state.First.SamplesPerSecond
 	}
 	return s
-}
-
-// print says what was gained.
-func (c *Cmd) print(a *cli.App, state serve.JobState, status int) error {
-	s := newSummary(state, status)
-	if c.JSON {
-		return a.WriteJSON(s)
-	}
-	return cli.PrintLines(a.Out, s.lines())
 }
 
 func (s *summary) lines() []string {
@@ -67,7 +58,7 @@ func (s *summary) lines() []string {
 	return append(lines, s.problem()...)
 }
 
-// problem is a line about it, if there is one.
+// problem is a line about the job's problem, if there is one.
 func (s *summary) problem() []string {
 	if s.Problem == "" {
 		return nil

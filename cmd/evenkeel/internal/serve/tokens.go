@@ -36,10 +36,10 @@ func (c *jobsCreate) Run(a *cli.App) error {
 		Token string `json:"token,omitempty"`
 	}
 	settings := serve.Settings{GlobalBatch: c.GlobalBatch, Workload: c.Workload, Deadline: c.Deadline}
-	if err := c.call(a.Ctx, http.MethodGet, c.Name, nil, nil); err == nil {
+	if err := c.call(a.Ctx, http.MethodGet, c.Name, "", nil, nil); err == nil {
 		return badinput.Errorf("there is a job %q already; evenkeel jobs token makes another token of it", c.Name)
 	}
-	if err := c.call(a.Ctx, http.MethodPut, c.Name, settings, &made); err != nil {
+	if err := c.call(a.Ctx, http.MethodPut, c.Name, "", settings, &made); err != nil {
 		return err
 	}
 	if made.Token == "" { // a service without tokens
@@ -84,7 +84,7 @@ func (c *jobsToken) Run(a *cli.App) error {
 		body["retire_in_seconds"] = int(*c.Retire / time.Second)
 	}
 	var made serve.TokenState
-	if err := c.under(a.Ctx, http.MethodPost, c.Name, "/tokens", body, &made); err != nil {
+	if err := c.call(a.Ctx, http.MethodPost, c.Name, "/tokens", body, &made); err != nil {
 		return err
 	}
 	return cli.PrintLines(a.Out, []string{made.Token})
@@ -111,7 +111,7 @@ func (c *jobsTokens) Run(a *cli.App) error {
 	var out struct {
 		Tokens []serve.TokenState `json:"tokens"`
 	}
-	if err := c.under(a.Ctx, http.MethodGet, c.Name, "/tokens", nil, &out); err != nil {
+	if err := c.call(a.Ctx, http.MethodGet, c.Name, "/tokens", nil, &out); err != nil {
 		return err
 	}
 	if c.JSON {
@@ -146,7 +146,7 @@ func (*jobsRevoke) Help() string {
 
 // Run runs the command.
 func (c *jobsRevoke) Run(a *cli.App) error {
-	if err := c.under(a.Ctx, http.MethodDelete, c.Name, "/tokens/"+c.ID, nil, nil); err != nil {
+	if err := c.call(a.Ctx, http.MethodDelete, c.Name, "/tokens/"+c.ID, nil, nil); err != nil {
 		return err
 	}
 	a.Log.Info().Str("job", c.Name).Str("token", c.ID).Msg("revoked")

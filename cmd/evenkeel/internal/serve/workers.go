@@ -43,7 +43,7 @@ Examples:
   evenkeel workers --own --speed 0                        # ranks report for themselves`
 }
 
-// played is what came of a job's rounds.
+// played is the outcome of a job's rounds.
 type played struct {
 	Job      string  `json:"job"`
 	Rounds   int     `json:"rounds"`
@@ -57,7 +57,7 @@ type played struct {
 
 type counts map[string]int
 
-// result is what came of all jobs.
+// result is the outcome of all jobs.
 type result struct {
 	Jobs          []played `json:"jobs"`
 	Reports       int      `json:"reports"`

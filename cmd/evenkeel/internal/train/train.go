@@ -153,7 +153,7 @@ func (t *trainingRun) run() error {
 	})
 	defer quiet()
 	var failed error // the disk is full, say
-	report, clear := t.Progress("training")
+	report, clearBar := t.Progress("training")
 	err := t.trainer.Run(ctx, func(p training.Progress) {
 		if failed = t.record(p); failed != nil {
 			stop()
@@ -162,7 +162,7 @@ func (t *trainingRun) run() error {
 		report(p.Steps, p.Total)
 		t.report(p)
 	})
-	clear()
+	clearBar()
 	if t.events != nil {
 		failed = errors.Join(failed, t.events.Close())
 	}
