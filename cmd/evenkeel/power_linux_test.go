@@ -16,6 +16,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/evenkeel/evenkeel/internal/slow"
 	"github.com/evenkeel/evenkeel/serve"
 	"github.com/evenkeel/evenkeel/serve/journal"
 )
@@ -35,6 +36,7 @@ type powered struct {
 
 // A service whose machine loses power at any moment loses no report that it called accepted, and goes on with the sizes that it gave out.
 func TestServePowerLoss(t *testing.T) {
+	slow.Skip(t)
 	p := record(t)
 	// Moments around what is rare count as much as all others.
 	var rare, all []int

@@ -23,6 +23,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/evenkeel/evenkeel/internal/slow"
 )
 
 var (
@@ -274,6 +276,7 @@ func (s *servers) play(k int) {
 // Three services on a NATS cluster of three, one of which is paused, killed or cut off at any moment: no round is decided twice, none that was called accepted is
 // missing, and jobs go on.
 func TestServers(t *testing.T) {
+	slow.Skip(t)
 	s := newServers(t)
 	rng := rand.New(rand.NewPCG(4, 5))
 	var all sync.WaitGroup

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/race"
+	"github.com/evenkeel/evenkeel/internal/slow"
 )
 
 const tutorials = "../../docs/tutorials/"
@@ -25,6 +26,7 @@ func TestTutorialFirstRun(t *testing.T) {
 }
 
 func TestTutorialPyTorch(t *testing.T) {
+	slow.Skip(t) // two minutes
 	if race.Enabled {
 		t.Skip("two minutes of PyTorch; what of Evenkeel it runs has tests of its own under the race detector")
 	}
@@ -199,6 +201,7 @@ func TestShows(t *testing.T) {
 
 // The page of operations brings up a service with TLS and a token, tunes a job, and kills the service, on a port that is free.
 func TestOperations(t *testing.T) {
+	slow.Skip(t)
 	t.Parallel()
 	for _, tool := range []string{"openssl", "curl", "tar"} {
 		if _, err := exec.LookPath(tool); err != nil {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/tools/go/packages"
+
+	"github.com/evenkeel/evenkeel/internal/slow"
 )
 
 // maxUnused is how many exported names may have no user outside their package: each is a
@@ -21,6 +23,7 @@ type face struct {
 }
 
 func TestExportedIsUsed(t *testing.T) {
+	slow.Skip(t) // it type-checks the whole module
 	if testing.Short() {
 		t.Skip("it type-checks the whole module")
 	}

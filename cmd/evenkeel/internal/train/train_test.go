@@ -16,6 +16,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/internal/race"
+	"github.com/evenkeel/evenkeel/internal/slow"
 	"github.com/evenkeel/evenkeel/internal/tensorboard"
 	"github.com/evenkeel/evenkeel/lab/training"
 )
@@ -59,6 +60,7 @@ func read(t *testing.T, dir, name string) []byte {
 }
 
 func TestTrainResumeGivesTheSameBytes(t *testing.T) {
+	slow.Skip(t) // lab/training resumes in less
 	if race.Enabled {
 		t.Skip("lab/training trains and resumes under the race detector")
 	}
