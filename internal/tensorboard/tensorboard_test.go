@@ -57,7 +57,7 @@ func TestGoldenBytes(t *testing.T) {
 	if got := write(t); !bytes.Equal(got, want) {
 		t.Errorf("got  %x\nwant %x", got, want)
 	}
-	events, err := Read(bytes.NewReader(want))
+	events, err := readAll(bytes.NewReader(want))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,13 +97,13 @@ func TestReadDamaged(t *testing.T) {
 	for i := range good {
 		bad := bytes.Clone(good)
 		bad[i] ^= 0x10
-		if _, err := Read(bytes.NewReader(bad)); !errors.Is(err, errFormat) {
+		if _, err := readAll(bytes.NewReader(bad)); !errors.Is(err, errFormat) {
 			t.Errorf("byte %d flipped: %v", i, err)
 		}
 	}
 	ends := map[int]bool{40: true, 83: true, len(good): true} // after a whole record
 	for n := range good {
-		if _, err := Read(bytes.NewReader(good[:n])); !ends[n] && !errors.Is(err, errFormat) {
+		if _, err := readAll(bytes.NewReader(good[:n])); !ends[n] && !errors.Is(err, errFormat) {
 			t.Errorf("cut to %d bytes: %v", n, err)
 		}
 	}
@@ -124,7 +124,7 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, message, rest []byte) {
 		file := append(record(first.encode()), record(message)...)
 		file = append(file, rest...)
-		events, err := Read(bytes.NewReader(file))
+		events, err := readAll(bytes.NewReader(file))
 		if err != nil {
 			if !errors.Is(err, errFormat) {
 				t.Errorf("an error of another kind: %v", err)

@@ -15,9 +15,9 @@ var errFormat = errors.New("tensorboard: not an event file of this writer")
 // maxRecord bounds what a damaged length makes the reader take into memory.
 const maxRecord = 1 << 20
 
-// Read returns the events of a file. It is strict: it takes what Writer writes and
+// readAll returns the events of a file. It is strict: it takes what Writer writes and
 // nothing else, so that it can vouch for the writer in tests.
-func Read(r io.Reader) ([]Event, error) {
+func readAll(r io.Reader) ([]Event, error) {
 	var events []Event
 	for {
 		message, err := readRecord(r)
