@@ -17,6 +17,7 @@ import (
 	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/internal/race"
 	"github.com/evenkeel/evenkeel/internal/s3test"
+	"github.com/evenkeel/evenkeel/internal/slow"
 )
 
 func TestMain(m *testing.M) {
@@ -38,12 +39,15 @@ func TestScripts(t *testing.T) {
 			"damage":   damage,
 			"s3":       storage,
 		},
-		// Scripts that only ask one goroutine much are left out under the race detector.
+		// Scripts that only ask one goroutine much are left out under the race detector, and ends of long ones where slow tests do not run.
 		Condition: func(name string) (bool, error) {
-			if name != "race" {
-				return false, fmt.Errorf("unknown condition %s", name)
+			switch name {
+			case "race":
+				return race.Enabled, nil
+			case "slow":
+				return slow.Enabled(), nil
 			}
-			return race.Enabled, nil
+			return false, fmt.Errorf("unknown condition %s", name)
 		},
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("NO_COLOR", "1")
