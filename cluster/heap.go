@@ -52,7 +52,7 @@ func (h *nextFinish) sink(k int) {
 // fits says whether a node whose largest share is most can have the next one, 0 for none.
 func fits(next, most int) bool { return next > 0 && next <= most }
 
-// again has the node at the top finish its next share at another time.
+// again changes when the node at the top would finish its next share, and restores the order.
 func (h *nextFinish) again(at float64) {
 	(*h)[0].at = at
 	h.sink(0)

@@ -150,11 +150,11 @@ func (g *Generation) Observe(report *cluster.Report) {
 	g.cluster.Collect = g.collect
 }
 
-// Keep is what a generation must not forget, its cluster included.
+// Keep encodes the state of a generation, its cluster included.
 func (g *Generation) Keep() ([]byte, error) { return state.Encode(g) }
 
-// Recall makes a generation what the kept one was. It must have been begun with the same ranks; after an error it is of no use.
+// Recall restores the state that Keep encoded. The generation must have been begun with the same ranks; after an error it is of no use.
 func (g *Generation) Recall(kept []byte) error {
-	g.rounds = newRounds(g.cluster) // none, if there were none
+	g.rounds = newRounds(g.cluster) // Decode makes it nil if the kept generation had none
 	return state.Decode(kept, g)
 }

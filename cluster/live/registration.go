@@ -50,7 +50,7 @@ type Faults badinput.Faults
 
 func (f Faults) Error() string { return f.join("live: ", ": ", "\n") }
 
-// String is them in one line, without the package's name.
+// String lists the faults in one line, without the package's name.
 func (f Faults) String() string { return f.join("", " ", "; ") }
 
 func (f Faults) join(before, between, after string) string {
@@ -61,7 +61,7 @@ func (f Faults) join(before, between, after string) string {
 	return strings.Join(texts, after)
 }
 
-// fault is a single one as an error.
+// fault is one fault as an error.
 func fault(path, format string, args ...any) error {
 	var f badinput.Faults
 	f.Add(path, format, args...)

@@ -9,7 +9,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
-// Bounds of what is believed.
+// Bounds of what a job may report.
 const (
 	maxSeconds = 1e6     // of a round: eleven days
 	maxGap     = 1 << 20 // rounds between two reports
@@ -121,7 +121,7 @@ func (x *RankReport) fill(n *cluster.NodeReport, r *Report) {
 		n.Steps = x.MicroSteps
 	}
 	if n.OOM {
-		n.Seconds = 0 // of it, nobody knows how much was lost with what did not fit
+		n.Seconds = 0 // it includes the attempt that did not fit, whose time is unknown
 	}
 	n.Norm, n.Agree = gradient(x.NormSquared, r.NormSquared)
 }

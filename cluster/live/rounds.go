@@ -15,7 +15,7 @@ type OwnReport struct {
 	RankReport
 }
 
-// rounds are those of ranks that report one by one. The round rule of package cluster collects their work.
+// rounds are the rounds of ranks that report one by one. The round rule of package cluster collects their work.
 type rounds struct {
 	recorder *cluster.Recorder
 	round    int
@@ -111,14 +111,14 @@ func (g *Generation) TakeOwn(rank int, x *OwnReport, now time.Duration) (Verdict
 	return Accepted, nil
 }
 
-// flush hands what waits to the open round, as far as that is not over.
+// flush hands the waiting reports to the open round until it is over.
 func (r *rounds) flush() {
 	for !r.over && len(r.waiting) > 0 && r.deliver(&r.waiting[0]) {
 		r.waiting = r.waiting[1:]
 	}
 }
 
-// Due says whether a round of single ranks' reports has waited for its silent ranks for as long as it may at time now: a Next at this time closes it.
+// Due says whether the open round of single ranks' reports has reached its time limit, so that a call of Next at time now closes it.
 func (g *Generation) Due(now time.Duration) bool {
 	if g.rounds == nil || g.rounds.over {
 		return false

@@ -246,7 +246,7 @@ func nameProblem(name string) string {
 	return ""
 }
 
-// clip keeps a stranger's bytes in a message short.
+// clip shortens text of a file for a message.
 func clip(s string) string {
 	if len(s) > 40 {
 		return s[:40] + "..."

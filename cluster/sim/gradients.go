@@ -7,7 +7,7 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 )
 
-// gradientStream is of the generator of the norms' noise, far from the nodes' own.
+// gradientStream is the stream of the generator that draws the noise of norms, far from the streams of the nodes.
 const gradientStream = 1 << 45
 
 // gradients adds what a round's gradients look like to its report.

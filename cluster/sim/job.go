@@ -7,7 +7,7 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 )
 
-// jobStream is of the generator that decides what the nodes of a run have in common.
+// jobStream is the stream of the generator that draws what the nodes of a run have in common.
 const jobStream = 1 << 42
 
 // ofRun draws the levels of cluster.Job for one run and returns the conditions at them. It
@@ -29,7 +29,7 @@ func (s *Simulator) advance() {
 	s.slow()
 }
 
-// slow is what the run as a whole does to its nodes in the round about to run.
+// slow applies to the nodes what slows the run as a whole in the coming round.
 func (s *Simulator) slow() {
 	s.straggler.slow(&s.conditions.Straggler, s.nodes)
 	s.replay.slow(s.nodes)
@@ -56,7 +56,7 @@ func newStraggler(c *cluster.Straggler, seed uint64, nodes int) straggler {
 	return s
 }
 
-// slow slows its node in the round about to run, and moves on.
+// slow slows the straggler in the coming round, and draws its excess for the round after.
 func (s *straggler) slow(c *cluster.Straggler, nodes []node) {
 	if s.node < 0 {
 		return

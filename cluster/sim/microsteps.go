@@ -8,11 +8,11 @@ import (
 	"github.com/evenkeel/evenkeel/cluster/profile"
 )
 
-// stepStream is of the generators that decide what differs within a round, one for every
-// node and round, so that how many micro-steps a policy asks for changes nothing else.
+// stepStream is the first stream of the generators that draw what differs within a round. Every
+// node and round has its own, so the number of micro-steps that a policy asks for changes nothing else.
 const stepStream = 1 << 43
 
-// profile is what node i really does.
+// profile is the true profile of node i.
 func (s *Simulator) profile(i int) *profile.Profile {
 	if p := s.cluster.Nodes[i].Hidden.Profile; p != nil {
 		return p

@@ -7,8 +7,8 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 )
 
-// outageStream is of the generators of the nodes' outages, one for every node and kind, so that its
-// other draws stay the same.
+// outageStream is the first stream of the generators of outages. Every node and kind of outage has its own, so that
+// the node's other draws stay the same.
 const outageStream = 1 << 45
 
 // outage is a node's state in one kind of cluster.Outage.
@@ -37,7 +37,7 @@ func newOutages(kinds []cluster.Outage, seed uint64, index int) []outage {
 	return all
 }
 
-// advance moves to the next round and says whether the node is in such a spell in it.
+// advance moves to the next round and says whether the node has an outage in it.
 func (o *outage) advance(kind *cluster.Outage) bool {
 	rng := rand.New(&o.pcg)
 	switch {
@@ -53,7 +53,7 @@ func (o *outage) advance(kind *cluster.Outage) bool {
 	return o.left != 0
 }
 
-// advanceOutages is what the node's outages do to the coming round.
+// advanceOutages applies the node's outages to the coming round.
 func (n *node) advanceOutages(kinds []cluster.Outage) {
 	n.mute = false
 	for k := range n.outages {

@@ -8,7 +8,7 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 )
 
-// overtimeStream is of the generators of the noise after a deadline, one for every node
+// overtimeStream is the first stream of the generators that draw the noise after a deadline, one for every node
 // and round.
 const overtimeStream = 1 << 44
 
@@ -60,7 +60,7 @@ func (s *Simulator) overtime(collect *cluster.Collect) {
 // later is t + d, at the end of the clock rather than beyond it.
 func later(t, d time.Duration) time.Duration { return t + min(d, math.MaxInt64-t) }
 
-// goOn lets node i work from a moment on until the last node is done. Times are seconds from
+// goOn lets node i work between two moments, until the last node is done. Times are seconds from
 // the opening of the round.
 func (s *Simulator) goOn(i int, open time.Duration, from, last float64) {
 	a, n, j, way := &s.works[i], &s.nodes[i], &s.jobs[i], s.cluster.Nodes[i].Network

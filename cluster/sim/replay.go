@@ -7,7 +7,7 @@ import (
 	"github.com/evenkeel/evenkeel/cluster/trace"
 )
 
-// replay is the way of a run's nodes through a trace. It has a generator of its own, and
+// replay is where the nodes of a run are in a trace. It has a generator of its own, and
 // moves on by the round alone, so that the nodes' other draws stay the same.
 type replay struct {
 	job         *trace.Job // nil: nothing is replayed
@@ -16,8 +16,8 @@ type replay struct {
 	round       int
 }
 
-// replayed is the worker that a node goes through, and where it begins, in rounds of the
-// trace from the first of its job on.
+// replayed is the worker that a node follows, and where it begins, in rounds of the
+// trace from the job's first one on.
 type replayed struct {
 	worker *trace.Worker
 	begin  float64
@@ -42,7 +42,7 @@ func newReplay(c *trace.Replay, seed uint64, nodes int) replay {
 	return r
 }
 
-// slow slows all nodes in the round about to run, and moves on.
+// slow slows all nodes in the coming round, and moves on by one round.
 func (r *replay) slow(nodes []node) {
 	if r.job == nil {
 		return

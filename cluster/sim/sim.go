@@ -81,7 +81,7 @@ func (s *Simulator) Present() []bool { return s.present }
 // Truth is the nodes' real state in the round about to run; valid until that round.
 func (s *Simulator) Truth() cluster.Truth { return s.truth }
 
-// look refreshes what is shown of the round about to run.
+// look sets Present and Truth for the coming round.
 func (s *Simulator) look() {
 	for i := range s.nodes {
 		n := &s.nodes[i]
@@ -172,7 +172,7 @@ func (s *Simulator) start(i int) {
 	switch {
 	case full:
 		j.dies, j.oom = true, true
-	case n.mute: // it stays where it is
+	case n.mute: // it hangs, and is not absent afterwards
 		took, j.dies = took+heartbeat.Seconds(), true
 	case n.fails >= 0:
 		took, j.dies, j.absence = took*n.fails, true, n.absence

@@ -138,7 +138,7 @@ func (r *Reader) number(e *Entry) error {
 	return nil
 }
 
-// participation checks who was tried and who was left out.
+// participation checks the numbers of the nodes that were probed, limited or left out.
 func (r *Reader) participation(e *Entry) error {
 	n := len(e.Sizes)
 	for k, i := range e.Probe {

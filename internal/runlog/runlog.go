@@ -97,7 +97,7 @@ type Entry struct {
 	Note
 }
 
-// Note is what only some entries hold.
+// Note holds the fields that only some entries have.
 type Note struct {
 	Weights *cluster.Objectives `json:"weights,omitempty"` // from this round on, where they changed
 	Explain json.RawMessage     `json:"explain,omitempty"` // why one node got its size, where that was asked for

@@ -87,7 +87,7 @@ func (w *Writer) Start(s *Start) error {
 	}{s})
 }
 
-// start reads the start that an entry may be: the reader's cluster is then its.
+// start checks a start of the process group, whose cluster becomes the reader's.
 func (r *Reader) start(s *Start) error {
 	if r.Header.Source != Live {
 		return r.bad("start: only logs with source %q have any", Live)

@@ -43,7 +43,8 @@ func (r *reader) unsigned() uint64 {
 	return n
 }
 
-// length is that of what follows, of which each takes at least so many bytes: no more can be claimed than is there.
+// length reads a number of elements. Each takes at least so many bytes, so damaged bytes cannot claim more elements than
+// there is room for.
 func (r *reader) length(least int) int {
 	n := r.unsigned()
 	if n > uint64(len(r.b)/max(least, 1)) { //nolint:gosec // not negative
@@ -107,8 +108,8 @@ func (r *reader) value(v reflect.Value, depth int) {
 	}
 }
 
-// slice reads into the structs that are there, where they are as many: they may hold what is not kept. Else, and where others may hold the numbers, it
-// makes new ones.
+// slice reads into the existing structs if their number is right, since they may have fields that are not kept. Otherwise it
+// makes a new slice: others may share the old one.
 func (r *reader) slice(v reflect.Value, depth int) {
 	if !r.present() {
 		v.SetZero()
@@ -139,7 +140,7 @@ func (r *reader) entries(v reflect.Value, depth int) {
 	}
 }
 
-// least is how few bytes a value of a type takes.
+// least is the smallest number of bytes that a value of the type takes.
 func least(t reflect.Type) int {
 	switch t.Kind() {
 	case reflect.Float32, reflect.Float64:

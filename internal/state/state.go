@@ -29,10 +29,10 @@ var (
 // header is the hash of the types, footer the checksum.
 const header, footer = 8, 8
 
-// maxDepth is more than what is kept is nested.
+// maxDepth bounds how deep a value may be nested.
 const maxDepth = 64
 
-// Encode keeps what v points to.
+// Encode returns the bytes of the value that v points to.
 func Encode(v any) ([]byte, error) {
 	x := reflect.ValueOf(v).Elem()
 	shape, err := shapeOf(x.Type())
@@ -44,7 +44,7 @@ func Encode(v any) ([]byte, error) {
 	return binary.LittleEndian.AppendUint64(w.b, xxh3.Hash(w.b)), nil
 }
 
-// Decode reads what Encode kept into what v points to. After an error that is of no use.
+// Decode reads the bytes of Encode into the value that v points to. After an error that value is of no use.
 func Decode(b []byte, v any) error {
 	x := reflect.ValueOf(v).Elem()
 	shape, err := shapeOf(x.Type())
@@ -69,7 +69,7 @@ func Decode(b []byte, v any) error {
 	return nil
 }
 
-// shapeOf is a hash of a type's fields, and of theirs.
+// shapeOf is a hash of the names and kinds of a type's fields, and of the fields of these.
 func shapeOf(t reflect.Type) (uint64, error) {
 	h := fnv.New64a()
 	var within []reflect.Type

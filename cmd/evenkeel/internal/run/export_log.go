@@ -226,7 +226,7 @@ func match(path string, logged, c *cluster.Cluster) ([]int, error) {
 	return from, nil
 }
 
-// spell is the slowdown, over the long-run level, that is worth a word.
+// spell is the slowdown over the long-run level from which export warns.
 const spell = 1.25
 
 // judge says which sizes do not rest on the log, or on an unusual time in it, and refuses a

@@ -110,7 +110,7 @@ func (w *watch) nodes(rows, width int, p paint) []string {
 		lines := w.byNode(width, p, true)
 		other := func(n cluster.Node) bool { return !strings.HasPrefix(n.Name, n.Device) }
 		if w.bars < leastBar && !slices.ContainsFunc(nodes, other) {
-			// The names say the device: rather the bars than that twice.
+			// The names begin with the device, so the bars are worth more than the column.
 			if short := w.byNode(width, p, false); w.bars >= leastBar {
 				return short
 			}

@@ -68,8 +68,8 @@ const (
 // reference is a policy to compare with.
 type reference struct {
 	evaluation.Spec
-	title string           // by which it is kept
-	on    *cluster.Cluster // that it runs on
+	title string           // the name of its history
+	on    *cluster.Cluster // the cluster that it runs on
 }
 
 // named are the references of a run. Equal sizes stand for what trainers do by default, and
@@ -166,7 +166,7 @@ func (s *setup) tuning(points int) evaluation.Config {
 	return evaluation.Config{TuneSeeds: min(max(tuneBudget/(perRound*rounds), 1), 10), Rounds: rounds}
 }
 
-// stillAt is how often a wait says where it is, without a terminal.
+// stillAt is how often progress is logged without a terminal.
 const stillAt = 10 * time.Second
 
 // wait shows progress until the references are done. delay is how long it is silent.

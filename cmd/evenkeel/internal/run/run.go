@@ -142,7 +142,7 @@ func (r *Cmd) play(w *watch) error {
 	if failed != nil {
 		cancel() // the summary does without the references that are not done
 	}
-	w.references.wait(w.app, cli.BarDelay-time.Since(begun)) // who has waited for long is not left without a sign
+	w.references.wait(w.app, cli.BarDelay-time.Since(begun)) // after a long run the bar appears at once
 	if failed == nil {
 		failed = w.app.Ctx.Err() // interrupted while tuning: the summary lacks a reference
 	}

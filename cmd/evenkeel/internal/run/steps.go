@@ -56,7 +56,7 @@ func (w *watch) leftOuts() []runlog.LeftOut {
 	return out
 }
 
-// status is that of a node's gradient, or why it has none to compute.
+// status is the status of a node's gradient, or why the node has no share.
 func (w *watch) status(i int, p paint) string {
 	r := &w.round.Report.Nodes[i]
 	if why := w.leftOut(i); why != "" && r.Status == cluster.Absent {
@@ -112,7 +112,7 @@ func (w *watch) outside() []string {
 	return lines
 }
 
-// farOff is how far the samples of a round may be off the global batch, as a share, without a word.
+// farOff is how far the mean samples of a round may be off the global batch, as a share, before the summary advises deadline: auto.
 const farOff = 0.1
 
 // samplesOfRounds is a line about the samples of a round under deadlines.

@@ -114,7 +114,7 @@ func (v *lineView) close() {
 	}
 }
 
-// throughput is that of the newest round.
+// throughput is the accepted samples per second of the newest round.
 func (w *watch) throughput() float64 {
 	return float64(w.round.Report.Accepted) / max(w.round.Report.Wait.Seconds(), 1e-9)
 }
@@ -133,7 +133,7 @@ type liveView struct {
 	begun  time.Time
 	drawn  time.Time
 	shown  time.Time     // when show returned
-	worked time.Duration // on the rounds so far, without the pauses for the eye
+	worked time.Duration // on the rounds so far, without the pauses of show
 	height int           // lines drawn so far
 	paint  paint
 }
@@ -180,7 +180,7 @@ func (v *liveView) close() {
 	fmt.Fprint(v.w.app.Out, "\x1b[?25h")
 }
 
-// size is that of the terminal.
+// size is the size of the terminal, 80 x 24 if it is unknown.
 func (v *liveView) size() (width, height int) {
 	width, height, err := term.GetSize(int(v.w.app.Out.Fd()))
 	if err != nil || width < 1 || height < 1 {
@@ -223,7 +223,7 @@ func (v *liveView) draw() {
 	v.height, v.drawn = len(lines), time.Now()
 }
 
-// left is how long the rounds that are left will take, where that is worth a word.
+// left estimates how long the remaining rounds take; "" if that is short.
 func (v *liveView) left() string {
 	n, all := len(v.w.history.rounds), v.w.setup.rounds
 	left := v.worked.Seconds() / float64(n) * float64(all-n)
