@@ -16,8 +16,7 @@
 // the range of training, or its advantage is small, the agent takes the model's own update.
 // Sizes change only when that pays.
 //
-// Sub-packages: baseline has the rules and bounds that the agent is measured against,
-// training trains it on the simulator, evaluation compares policies over scenarios and
-// seeds, clusters has the embedded cluster files, export writes sizes in the formats that
-// trainers read.
+// Sub-packages: baseline has the rules and bounds that the agent is measured against, clusters the
+// embedded cluster files, export the formats that trainers read. Package lab/training trains the
+// agent on the simulator, lab/evaluation compares policies over scenarios and seeds.
 package agent

@@ -2,8 +2,7 @@ package cluster
 
 import (
 	"math"
-
-	"github.com/evenkeel/evenkeel/internal/stats"
+	"slices"
 )
 
 // Delivery says when a node hands in its gradients of a round, in seconds from the opening
@@ -37,8 +36,8 @@ func (o Outcome) PerSample() float64 { return o.Joules / max(o.Counted+o.Later, 
 // memory; the zero value is ready to use.
 type Outcomes struct {
 	work    []Delivery
-	first   []float64 // when each node has delivered, sorted as far as this: the value at index parted is in its place, smaller ones before it
-	parted  int
+	first   []float64 // when each node has delivered; sorted once some rule has asked for a quorum
+	sorted  bool
 	last    float64   // of first
 	alone   []float64 // when a node's only gradient arrives; infinite where it has two
 	credits []float64 // what the first gradients count, kept because every rule needs these divisions
@@ -48,7 +47,7 @@ type Outcomes struct {
 
 // Set takes in the deliveries of the nodes that take part. It keeps work, which may not change before the last call of Under.
 func (o *Outcomes) Set(work []Delivery) {
-	o.work, o.parted, o.last, o.whole = work, -1, math.Inf(-1), Outcome{}
+	o.work, o.sorted, o.last, o.whole = work, false, math.Inf(-1), Outcome{}
 	o.first, o.alone, o.credits, o.powered = o.first[:0], o.alone[:0], o.credits[:0], false
 	for i := range o.work {
 		w := &o.work[i]
@@ -71,7 +70,11 @@ func (o *Outcomes) Under(r Rule) Outcome {
 	}
 	quorum := o.last
 	if k := (Quorum{Share: r.Quorum}).Of(n); k < n {
-		quorum = o.nth(k - 1)
+		if !o.sorted {
+			slices.Sort(o.first)
+			o.sorted = true
+		}
+		quorum = o.first[k-1]
 	}
 	end := min(quorum*(1+r.Grace), o.last)
 	if end < o.last {
@@ -115,19 +118,6 @@ func (o *Outcomes) until(end float64) Outcome {
 	}
 	out.Idle, out.Counted = idle, counted
 	return out
-}
-
-// nth is when place+1 nodes have delivered. It is quickest if place grows from call to call.
-func (o *Outcomes) nth(place int) float64 {
-	switch {
-	case place == o.parted:
-		return o.first[place]
-	case place < o.parted:
-		return stats.Select(o.first[:o.parted], place)
-	}
-	from := o.parted + 1
-	o.parted = place
-	return stats.Select(o.first[from:], place-from)
 }
 
 // late counts work that still takes left seconds when the round closes. What its node

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -101,13 +102,21 @@ const cryptoRate = 4.7e9
 // Seconds is the time that a message takes over the path, given its size in bytes: all latencies, the slowest bandwidth
 // for that size, and encryption and decryption if a level is secure.
 func (p Path) Seconds(bytes float64) float64 {
+	return p.seconds(bytes, func(l Level) float64 { return l.bandwidth(bytes) })
+}
+
+// Floor is a time that no message of so many bytes, or more, takes less than over the path: with the largest bandwidth that
+// each level reaches at any size.
+func (p Path) Floor(bytes float64) float64 { return p.seconds(bytes, Level.mostBandwidth) }
+
+func (p Path) seconds(bytes float64, bandwidth func(Level) float64) float64 {
 	if bytes <= 0 {
 		return 0
 	}
 	s, slowest, secure := 0.0, math.Inf(1), false
 	for _, l := range p.levels {
 		s += l.Latency.Seconds()
-		slowest = min(slowest, l.bandwidth(bytes))
+		slowest = min(slowest, bandwidth(l))
 		secure = secure || l.Secure
 	}
 	s += bytes / slowest
@@ -122,29 +131,12 @@ func (p Path) Steady() bool {
 	return !slices.ContainsFunc(p.levels, func(l Level) bool { return len(l.Rates) > 1 })
 }
 
-// Floor is a time that no message of so many bytes, or more, takes less than over the path: with the largest bandwidth that
-// each level reaches at any size.
-func (p Path) Floor(bytes float64) float64 {
-	if bytes <= 0 {
-		return 0
+// mostBandwidth is the largest at any size.
+func (l Level) mostBandwidth() float64 {
+	if len(l.Rates) == 0 {
+		return math.Inf(1)
 	}
-	s, slowest, secure := 0.0, math.Inf(1), false
-	for _, l := range p.levels {
-		s += l.Latency.Seconds()
-		most := 0.0
-		for _, r := range l.Rates {
-			most = max(most, r.Bandwidth)
-		}
-		if len(l.Rates) > 0 {
-			slowest = min(slowest, most)
-		}
-		secure = secure || l.Secure
-	}
-	s += bytes / slowest
-	if secure {
-		s += 2 * bytes / cryptoRate
-	}
-	return s
+	return slices.MaxFunc(l.Rates, func(a, b Rate) int { return cmp.Compare(a.Bandwidth, b.Bandwidth) }).Bandwidth
 }
 
 // bandwidth is linear in the logarithm of the size between the rates, and constant beyond them.

@@ -37,7 +37,7 @@ func BenchmarkForward(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		pass, err := net.NewPass(32, false, nil)
+		pass, err := net.NewPass(32, false)
 		if err != nil {
 			b.Fatal(err)
 		}

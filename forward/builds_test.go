@@ -76,7 +76,8 @@ func trainedHashes(t *testing.T) (lines []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	transformer, err := train.Transformer(train.TransformerConfig{Tokens: len(text.Characters()), Length: 8, Size: 8, Heads: 2, Blocks: 1})
+	_, _, _, tokens := text.Shape()
+	transformer, err := train.Transformer(train.TransformerConfig{Tokens: tokens, Length: 8, Size: 8, Heads: 2, Blocks: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

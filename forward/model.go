@@ -26,7 +26,7 @@ func NewModel(net *train.Network) Model {
 func (n *network) Losses(w *Weights, b train.Batch) ([2]float32, error) {
 	samples := len(b.Targets) / n.net.Positions()
 	if n.pass == nil || n.pass.Samples() != samples {
-		pass, err := n.net.NewPass(samples, false, nil)
+		pass, err := n.net.NewPass(samples, false)
 		if err != nil {
 			return [2]float32{}, fmt.Errorf("forward: %w", err)
 		}

@@ -134,10 +134,7 @@ func (w *Weights) Read(param, from int, dst []float32) {
 
 // Values returns the weights as floats.
 func (w *Weights) Values(net *train.Network) (*train.Values, error) {
-	v, err := net.NewValues(nil)
-	if err != nil {
-		return nil, err
-	}
+	v := net.NewValues()
 	for i := range w.data {
 		w.Read(i, 0, v.Params[i])
 	}

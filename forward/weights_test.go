@@ -53,10 +53,7 @@ func TestFromFloats(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	values, err := net.NewValues(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	values := net.NewValues()
 	var tensors []Tensor
 	for _, p := range net.Params() {
 		tensors = append(tensors, Tensor{Name: p.Name, Shape: p.Shape})

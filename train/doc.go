@@ -11,7 +11,7 @@
 // computed; each layer is updated and saved while the rest of the step goes on. A node's gradient is weighted by its
 // samples, so unequal micro-batches train like one node with the whole batch.
 //
-// Without a trainer, a Pass computes losses, and MeasureStep measures one step under a memory budget.
+// Without a trainer, a Pass computes losses.
 //
 // Every result is a function of configuration and data, to the bit, whatever GOMAXPROCS is and whether or not work
 // overlaps; a resumed run gives the bits of an uninterrupted one. Times, and the steps that an automatic interval

@@ -6,7 +6,7 @@ const evaluated = 64
 // Evaluate goes through data with the present weights, forward only: how many of its predictions are right, and their
 // mean loss.
 func (t *Trainer) Evaluate(d Data) (right int, loss float64, err error) {
-	return t.net.Evaluate(t.Weights(), d)
+	return t.net.Evaluate(t.nodes[0].weights, d)
 }
 
 // Evaluate is the number of right predictions over data, and the mean loss.
@@ -20,7 +20,7 @@ func (n *Network) Evaluate(w *Values, d Data) (right int, loss float64, err erro
 			d.Sample(first+i, b.Inputs[i*width:][:width], b.Targets[i*targets:][:targets])
 		}
 		if pass == nil || pass.samples != count {
-			if pass, err = n.NewPass(count, false, nil); err != nil {
+			if pass, err = n.NewPass(count, false); err != nil {
 				return 0, 0, err
 			}
 		}
@@ -29,7 +29,7 @@ func (n *Network) Evaluate(w *Values, d Data) (right int, loss float64, err erro
 			return 0, 0, err
 		}
 		loss += l * float64(count) / float64(d.Len())
-		right += pass.right(b)
+		right += rightOnes(pass.logits(), b.Targets, n.classes)
 	}
 	return right, loss, nil
 }

@@ -29,8 +29,8 @@ func crossEntropy(logits []float32, targets []int32, classes int, scale float64,
 	return sum * scale
 }
 
-// right counts the rows whose largest logit is the target's.
-func right(logits []float32, targets []int32, classes int) int {
+// rightOnes counts the rows whose largest logit is the target's.
+func rightOnes(logits []float32, targets []int32, classes int) int {
 	n := 0
 	for r, target := range targets {
 		row := logits[r*classes:][:classes]

@@ -128,8 +128,8 @@ type Values struct {
 	Layers [][]float32 // the same memory, a layer's parameters in a row; nil for layers without
 }
 
-// NewValues makes zeros; arena may be nil.
-func (n *Network) NewValues(arena *Arena) (*Values, error) {
+// NewValues makes zeros.
+func (n *Network) NewValues() *Values {
 	v := &Values{}
 	for _, l := range n.layers {
 		size := 0
@@ -138,10 +138,7 @@ func (n *Network) NewValues(arena *Arena) (*Values, error) {
 		}
 		var flat []float32
 		if size > 0 {
-			var err error
-			if flat, err = arena.floats(size); err != nil {
-				return nil, err
-			}
+			flat = make([]float32, size)
 		}
 		v.Layers = append(v.Layers, flat)
 		for _, p := range n.params[l.first:][:l.count] {
@@ -149,7 +146,7 @@ func (n *Network) NewValues(arena *Arena) (*Values, error) {
 			flat = flat[p.Len():]
 		}
 	}
-	return v, nil
+	return v
 }
 
 // Copy sets v to other's numbers.

@@ -6,6 +6,9 @@ import (
 	"testing"
 )
 
+// Weights are those of node 0.
+func (t *Trainer) Weights() *Values { return t.nodes[0].weights }
+
 func pcg(seed uint64) *rand.PCG { return rand.NewPCG(seed, 1) }
 
 func generator(seed uint64) *rand.Rand { return rand.New(pcg(seed)) }
@@ -31,7 +34,7 @@ func TestNetworkGradients(t *testing.T) {
 				}
 			}
 			b := batch(n, 3, rng)
-			p, err := n.NewPass(3, true, nil)
+			p, err := n.NewPass(3, true)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -98,10 +101,7 @@ func networks(t *testing.T) map[string]*Network {
 
 func values(t *testing.T, n *Network) *Values {
 	t.Helper()
-	v, err := n.NewValues(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := n.NewValues()
 	return v
 }
 
@@ -124,7 +124,7 @@ func lossOf(n *Network, w *Values, b Batch) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	p, err := n.NewPass(samples, false, nil)
+	p, err := n.NewPass(samples, false)
 	if err != nil {
 		return 0, err
 	}

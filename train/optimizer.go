@@ -48,8 +48,8 @@ func (o Optimizer) Moments() int {
 	return 0
 }
 
-// Validate reports everything that is wrong; errors wrap ErrUsage.
-func (o Optimizer) Validate() error {
+// validate reports everything that is wrong; errors wrap ErrUsage.
+func (o Optimizer) validate() error {
 	var errs []error
 	if o.Method != SGD && o.Method != Momentum && o.Method != AdamW {
 		errs = append(errs, fmt.Errorf("%w: optimizer %q; want sgd, momentum or adamw", ErrUsage, o.Method))

@@ -54,8 +54,8 @@ func (p *Part) Sizes() (in, out int) {
 	return p.net.layers[0].in, p.net.layers[len(p.net.layers)-1].out
 }
 
-// NewValues makes zeros for the part's parameters; arena may be nil.
-func (p *Part) NewValues(arena *Arena) (*Values, error) { return p.net.NewValues(arena) }
+// NewValues makes zeros for the part's parameters.
+func (p *Part) NewValues() *Values { return p.net.NewValues() }
 
 // Initialize sets weights to what Network.Initialize of the whole network gives them, and draws as many numbers.
 func (p *Part) Initialize(w *Values, rng *rand.Rand) {
@@ -79,14 +79,14 @@ type PartPass struct {
 	pass *Pass
 }
 
-// NewPass makes one; its memory is counted in arena, which may be nil.
-func (p *Part) NewPass(samples int, arena *Arena) (*PartPass, error) {
-	return p.newPass(samples, &lender{arena: arena})
+// NewPass makes one.
+func (p *Part) NewPass(samples int) (*PartPass, error) {
+	return p.newPass(samples, &lender{})
 }
 
 // OnePassEach makes a pass for each part, all in the same memory: what one holds is lost when another is used.
-func OnePassEach(parts []*Part, samples int, arena *Arena) ([]*PartPass, error) {
-	m := &lender{arena: arena}
+func OnePassEach(parts []*Part, samples int) ([]*PartPass, error) {
+	m := &lender{}
 	var passes []*PartPass
 	for _, p := range parts {
 		m.free = slices.Clone(m.all)
@@ -100,21 +100,11 @@ func OnePassEach(parts []*Part, samples int, arena *Arena) ([]*PartPass, error) 
 }
 
 func (p *Part) newPass(samples int, m *lender) (*PartPass, error) {
-	if samples < 1 {
-		return nil, fmt.Errorf("%w: a pass of %d samples", ErrUsage, samples)
+	pass, _, err := p.net.newPass(samples, m)
+	if err != nil {
+		return nil, err
 	}
 	layers := p.net.layers
-	pass := &Pass{net: p.net, samples: samples, added: make([]int, len(layers)+1), begun: make([]bool, len(layers)+1)}
-	scratch := 0
-	for _, l := range layers {
-		if l.Layer == nil {
-			pass.added[l.from]++
-			continue
-		}
-		_, s := l.Memory(samples)
-		scratch = max(scratch, s)
-	}
-	pass.scratch = m.borrow(scratch)
 	pass.hold(m)
 	pass.planGradients(m, m.borrow(samples*layers[len(layers)-1].out), !p.begin)
 	return &PartPass{p, pass}, m.err
@@ -122,26 +112,12 @@ func (p *Part) newPass(samples int, m *lender) (*PartPass, error) {
 
 // Beside makes a pass for a second batch in flight. It has activations of its own and shares the memory that is used
 // only within a call, so both passes serve the same goroutine.
-func (p *PartPass) Beside(arena *Arena) (*PartPass, error) {
+func (p *PartPass) Beside() (*PartPass, error) {
 	other := *p.pass
 	other.acts, other.kept = nil, nil
-	m := &lender{arena: arena}
+	m := &lender{}
 	other.hold(m)
 	return &PartPass{p.part, &other}, m.err
-}
-
-// hold makes the memory for what Forward leaves to Backward.
-func (p *Pass) hold(m *lender) {
-	p.acts = append(p.acts, nil) // the caller's
-	for _, l := range p.net.layers {
-		p.acts = append(p.acts, m.borrow(p.samples*l.out))
-		kept := []float32(nil)
-		if l.Layer != nil {
-			k, _ := l.Memory(p.samples)
-			kept = m.borrow(k)
-		}
-		p.kept = append(p.kept, kept)
-	}
 }
 
 // Forward takes samples x in floats through the part and returns samples x out, which are the pass's own and stay until

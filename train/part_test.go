@@ -31,7 +31,7 @@ func TestParts(t *testing.T) {
 		samples := rapid.IntRange(1, 3).Draw(r, "samples")
 		batches := [2]Batch{batch(n, samples, rng), batch(n, samples, rng)}
 
-		whole, err := n.NewPass(samples, true, nil)
+		whole, err := n.NewPass(samples, true)
 		if err != nil {
 			r.Fatal(err)
 		}
@@ -63,16 +63,13 @@ func TestParts(t *testing.T) {
 			if err != nil {
 				r.Fatal(err)
 			}
-			v, err := p.NewValues(nil)
-			if err != nil {
-				r.Fatal(err)
-			}
+			v := p.NewValues()
 			p.Initialize(v, rand.New(rand.NewPCG(seed, 0)))
-			a, err := p.NewPass(samples, nil)
+			a, err := p.NewPass(samples)
 			if err != nil {
 				r.Fatal(err)
 			}
-			b, err := a.Beside(nil)
+			b, err := a.Beside()
 			if err != nil {
 				r.Fatal(err)
 			}
@@ -93,10 +90,7 @@ func TestParts(t *testing.T) {
 				r.Fatalf("loss %v, %v; want %v", loss, err, losses[i])
 			}
 			for k := last; k >= 0; k-- {
-				g, err := passes[k][i].part.NewValues(nil)
-				if err != nil {
-					r.Fatal(err)
-				}
+				g := passes[k][i].part.NewValues()
 				dx := passes[k][i].Backward(weights[k], g)
 				for j, d := range g.Params {
 					if !slices.Equal(d, want[i].Params[first[k]+j]) || !slices.Equal(weights[k].Params[j], w.Params[first[k]+j]) {
@@ -127,20 +121,14 @@ func TestPartWrongUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.NewPass(0, nil); !errors.Is(err, ErrUsage) {
+	if _, err := p.NewPass(0); !errors.Is(err, ErrUsage) {
 		t.Error(err)
 	}
-	if _, err := p.NewPass(1, &Arena{Budget: 4}); !errors.Is(err, ErrOutOfMemory) {
-		t.Error(err)
-	}
-	pass, err := p.NewPass(1, nil)
+	pass, err := p.NewPass(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := p.NewValues(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := p.NewValues()
 	if _, err := pass.Forward(w, make([]float32, 3)); !errors.Is(err, ErrUsage) {
 		t.Error(err)
 	}
@@ -151,7 +139,7 @@ func TestPartWrongUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if pass, err = last.NewPass(1, nil); err != nil {
+	if pass, err = last.NewPass(1); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := pass.Loss([]int32{1, 9}, 1); !errors.Is(err, ErrUsage) {
@@ -159,23 +147,7 @@ func TestPartWrongUse(t *testing.T) {
 	}
 }
 
-// An Order is that of a Trainer.
-func TestOrder(t *testing.T) {
-	o, err := NewOrder(7, 3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := newSampler(7, rand.NewPCG(3, 1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 20 {
-		a, err := o.Next()
-		b, err2 := s.next()
-		if a != b || errors.Join(err, err2) != nil {
-			t.Fatal(a, b, err, err2)
-		}
-	}
+func TestOrderWrongUse(t *testing.T) {
 	if _, err := NewOrder(0, 1); !errors.Is(err, ErrUsage) {
 		t.Error(err)
 	}
@@ -188,35 +160,32 @@ func TestOnePassEach(t *testing.T) {
 		t.Fatal(err)
 	}
 	var parts []*Part
-	var largest, sum int64
+	var largest, sum int
 	for _, ends := range [][2]int{{0, 2}, {2, 4}, {4, 5}} {
 		p, err := n.Part(ends[0], ends[1])
 		if err != nil {
 			t.Fatal(err)
 		}
-		var a Arena
-		if _, err := p.NewPass(2, &a); err != nil {
+		alone, err := p.NewPass(2)
+		if err != nil {
 			t.Fatal(err)
 		}
-		parts, largest, sum = append(parts, p), max(largest, a.Used()), sum+a.Used()
+		floats := memory(alone.pass)
+		parts, largest, sum = append(parts, p), max(largest, floats), sum+floats
 	}
-	var a Arena
-	shared, err := OnePassEach(parts, 2, &a)
+	shared, err := OnePassEach(parts, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a.Used() >= sum || a.Used() < largest {
-		t.Errorf("%d bytes; %d for the largest alone, %d for each its own", a.Used(), largest, sum)
+	if all := memory(shared[0].pass, shared[1].pass, shared[2].pass); all >= sum || all < largest {
+		t.Errorf("%d floats; %d for the largest alone, %d for each its own", all, largest, sum)
 	}
 	rng := generator(1)
 	x := normal(rng, 8)
 	for k, p := range parts {
-		w, err := p.NewValues(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := p.NewValues()
 		p.Initialize(w, generator(2))
-		alone, err := p.NewPass(2, nil)
+		alone, err := p.NewPass(2)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -230,7 +199,7 @@ func TestOnePassEach(t *testing.T) {
 		}
 		x = want
 	}
-	if _, err := OnePassEach(parts, 0, nil); !errors.Is(err, ErrUsage) {
+	if _, err := OnePassEach(parts, 0); !errors.Is(err, ErrUsage) {
 		t.Error(err)
 	}
 }

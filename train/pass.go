@@ -2,6 +2,7 @@ package train
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/evenkeel/evenkeel/train/layer"
 )
@@ -21,42 +22,25 @@ type Pass struct {
 	job     layer.Call  // what the layer at work was given; one for all calls, so that none allocates
 }
 
-// NewPass makes one for batches of so many samples. The memory is counted in arena, which may be nil. A training pass
-// holds all activations until Backward has used them; one that only goes forward shares memory between layers that do
-// not live at the same time.
-func (n *Network) NewPass(samples int, training bool, arena *Arena) (*Pass, error) {
-	if samples < 1 {
-		return nil, fmt.Errorf("%w: a pass of %d samples", ErrUsage, samples)
+// NewPass makes one for batches of so many samples. A training pass holds all activations until Backward has used
+// them; one that only goes forward shares memory between layers that do not live at the same time.
+func (n *Network) NewPass(samples int, training bool) (*Pass, error) {
+	m := &lender{}
+	p, shared, err := n.newPass(samples, m)
+	if err != nil {
+		return nil, err
 	}
-	p := &Pass{net: n, samples: samples, added: make([]int, len(n.layers)+1), begun: make([]bool, len(n.layers)+1)}
-	m := &lender{arena: arena}
-	var scratch, shared int
-	for _, l := range n.layers {
-		if l.Layer == nil {
-			p.added[l.from]++
-			continue
-		}
-		k, s := l.Memory(samples)
-		shared, scratch = max(shared, k), max(scratch, s)
+	if training {
+		p.hold(m)
+		p.planGradients(m, p.logits(), false) // the loss writes its gradient over the logits
+		return p, m.err
 	}
-	p.scratch = m.borrow(scratch)
-	common := []float32(nil)
-	if !training {
-		common = m.borrow(shared)
-	}
-	waiting := append([]int(nil), p.added...)
+	common := m.borrow(shared)
+	waiting := slices.Clone(p.added)
 	p.acts = append(p.acts, nil) // the batch's
 	for i, l := range n.layers {
 		p.acts = append(p.acts, m.borrow(samples*l.out))
-		kept := common
-		if l.Layer != nil && training {
-			k, _ := l.Memory(samples)
-			kept = m.borrow(k)
-		}
-		p.kept = append(p.kept, kept)
-		if training {
-			continue
-		}
+		p.kept = append(p.kept, common)
 		if l.from >= 0 {
 			if waiting[l.from]--; waiting[l.from] == 0 {
 				m.giveBack(p.acts[l.from])
@@ -66,10 +50,40 @@ func (n *Network) NewPass(samples int, training bool, arena *Arena) (*Pass, erro
 			m.giveBack(p.acts[i])
 		}
 	}
-	if training {
-		p.planGradients(m, p.logits(), false) // the loss writes its gradient over the logits
-	}
 	return p, m.err
+}
+
+// newPass makes a pass that has its scratch memory only. kept is the most floats that one layer leaves for Backward.
+func (n *Network) newPass(samples int, m *lender) (p *Pass, kept int, _ error) {
+	if samples < 1 {
+		return nil, 0, fmt.Errorf("%w: a pass of %d samples", ErrUsage, samples)
+	}
+	p = &Pass{net: n, samples: samples, added: make([]int, len(n.layers)+1), begun: make([]bool, len(n.layers)+1)}
+	scratch := 0
+	for _, l := range n.layers {
+		if l.Layer == nil {
+			p.added[l.from]++
+			continue
+		}
+		k, s := l.Memory(samples)
+		kept, scratch = max(kept, k), max(scratch, s)
+	}
+	p.scratch = m.borrow(scratch)
+	return p, kept, nil
+}
+
+// hold makes the memory for what Forward leaves for Backward.
+func (p *Pass) hold(m *lender) {
+	p.acts = append(p.acts, nil) // the caller's
+	for _, l := range p.net.layers {
+		p.acts = append(p.acts, m.borrow(p.samples*l.out))
+		var kept []float32
+		if l.Layer != nil {
+			k, _ := l.Memory(p.samples)
+			kept = m.borrow(k)
+		}
+		p.kept = append(p.kept, kept)
+	}
 }
 
 // planGradients shares memory between gradients in the order in which Backward uses them. output is the memory of the
@@ -98,12 +112,14 @@ func (p *Pass) planGradients(m *lender, output []float32, input bool) {
 	}
 }
 
+// maxFloats is the most that a lender allocates at a time.
+const maxFloats = 1 << 40
+
 // lender gives memory out and takes it back.
 type lender struct {
-	arena *Arena
-	free  [][]float32
-	all   [][]float32 // whatever was allocated
-	err   error       // the first
+	free [][]float32
+	all  [][]float32 // whatever was allocated
+	err  error
 }
 
 func (m *lender) borrow(n int) []float32 {
@@ -118,14 +134,17 @@ func (m *lender) borrow(n int) []float32 {
 	}
 	if best >= 0 {
 		f := m.free[best][:n]
-		m.free = append(m.free[:best], m.free[best+1:]...)
+		m.free = slices.Delete(m.free, best, best+1)
 		return f
 	}
 	if m.err != nil {
 		return nil
 	}
-	f, err := m.arena.floats(n)
-	m.err = err
+	if n < 0 || n > maxFloats { // of sizes whose product is none
+		m.err = fmt.Errorf("%w: a pass needs %d floats at a time", ErrUsage, n)
+		return nil
+	}
+	f := make([]float32, n)
 	m.all = append(m.all, f)
 	return f
 }
@@ -143,9 +162,6 @@ func (p *Pass) Loss(w *Values, b Batch) (float64, error) {
 	p.forward(w, b)
 	return crossEntropy(p.logits(), b.Targets, p.net.classes, 1/float64(len(b.Targets)), nil), nil
 }
-
-// right is how many predictions of the batch that Loss was last given are the target.
-func (p *Pass) right(b Batch) int { return right(p.logits(), b.Targets, p.net.classes) }
 
 func (p *Pass) logits() []float32 { return p.acts[len(p.acts)-1] }
 

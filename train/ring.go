@@ -58,19 +58,12 @@ func (r *ring) pass(node int, out, in []float32, take func(in, from []float32)) 
 	buffer := append(to.buffers[to.turn][:0], out...)
 	to.buffers[to.turn] = buffer
 	to.turn = (to.turn + 1) % len(to.buffers)
-	to.data <- message{buffer, r.now()}
+	to.data <- message{buffer, time.Now()}
 	m := <-from.data
 	if r.bandwidth > 0 {
 		time.Sleep(time.Until(m.sent.Add(time.Duration(4 * float64(len(m.part)) / r.bandwidth * 1e9))))
 	}
 	take(in, m.part)
-}
-
-func (r *ring) now() time.Time {
-	if r.bandwidth > 0 {
-		return time.Now()
-	}
-	return time.Time{}
 }
 
 func add(in, from []float32) {

@@ -58,16 +58,16 @@ func TestRingBitsEqual(t *testing.T) {
 	}
 }
 
-// Every sample once before any twice, in an order that a restored sampler continues.
+// Every sample once before any twice, in an order that a restored Order continues.
 func TestSampler(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		samples := rapid.IntRange(1, 7).Draw(r, "samples")
-		s, err := newSampler(samples, pcg(3))
+		s, err := NewOrder(samples, 3)
 		if err != nil {
 			r.Fatal(err)
 		}
-		draw := func(s *sampler) int {
-			i, err := s.next()
+		draw := func(s *Order) int {
+			i, err := s.Next()
 			if err != nil {
 				r.Fatal(err)
 			}
@@ -80,7 +80,7 @@ func TestSampler(t *testing.T) {
 				r.Fatalf("draw %d: sample %d for the %dth time", k, i, seen[i])
 			}
 		}
-		other, err := newSampler(samples, pcg(99))
+		other, err := NewOrder(samples, 99)
 		if err != nil {
 			r.Fatal(err)
 		}

@@ -1,8 +1,6 @@
 package train
 
-import (
-	"sync"
-)
+import "sync"
 
 // This file is the schedule of a step, which is the method: layer by layer from the last one,
 //

@@ -17,10 +17,7 @@ func TestStreamIsForward(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		values, err := net.NewValues(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		values := net.NewValues()
 		rng := rand.New(rand.NewPCG(1, 2))
 		net.Initialize(values, rng)
 		for _, samples := range []int{2, 70} {
@@ -28,7 +25,7 @@ func TestStreamIsForward(t *testing.T) {
 			for i := range b.Inputs {
 				b.Inputs[i] = float32(rng.NormFloat64())
 			}
-			pass, err := net.NewPass(samples, false, nil)
+			pass, err := net.NewPass(samples, false)
 			if err != nil {
 				t.Fatal(err)
 			}

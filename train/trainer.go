@@ -37,7 +37,7 @@ type Config struct {
 
 // Validate reports everything that is wrong; errors wrap ErrUsage.
 func (c Config) Validate() error {
-	errs := []error{c.Optimizer.Validate()}
+	errs := []error{c.Optimizer.validate()}
 	if len(c.MicroBatches) == 0 {
 		errs = append(errs, fmt.Errorf("%w: no nodes", ErrUsage))
 	}
@@ -64,7 +64,7 @@ type Trainer struct {
 
 	nodes   []*node
 	ring    *ring
-	sampler *sampler
+	sampler *Order
 	saver   saver
 	scale   float64 // 1 / targets of the global batch
 	step    uint64  // steps done
@@ -90,13 +90,10 @@ func New(net *Network, data Data, c Config) (*Trainer, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	if data.Len() < 1 {
-		return nil, fmt.Errorf("%w: no data", ErrUsage)
-	}
 	t := &Trainer{net: net, data: data, config: c, ring: newRing(len(c.MicroBatches), c.LinkBytesPerSecond), begun: time.Now()}
 	t.config.MicroBatches = slices.Clone(c.MicroBatches)
 	var err error
-	if t.sampler, err = newSampler(data.Len(), rand.NewPCG(c.Seed, 1)); err != nil {
+	if t.sampler, err = NewOrder(data.Len(), c.Seed); err != nil {
 		return nil, err
 	}
 	samples := 0
@@ -122,14 +119,11 @@ func newNode(net *Network, number, samples, moments int) (*node, error) {
 	}}
 	all := make([]*Values, 2+moments)
 	for i := range all {
-		var err error
-		if all[i], err = net.NewValues(nil); err != nil {
-			return nil, err
-		}
+		all[i] = net.NewValues()
 	}
 	n.weights, n.gradients, n.moments = all[0], all[1], all[2:]
 	var err error
-	n.pass, err = net.NewPass(samples, true, nil)
+	n.pass, err = net.NewPass(samples, true)
 	return n, err
 }
 
@@ -142,9 +136,6 @@ func (t *Trainer) spread() {
 		}
 	}
 }
-
-// Weights are the present ones; they change with the next Step.
-func (t *Trainer) Weights() *Values { return t.nodes[0].weights }
 
 // Steps is how many steps were done, those before a Restore included.
 func (t *Trainer) Steps() uint64 { return t.step }
@@ -189,7 +180,7 @@ func (t *Trainer) fill() error {
 	width, targets := t.net.InputSize(), t.net.positions
 	for k, n := range t.nodes {
 		for i := range t.config.MicroBatches[k] {
-			sample, err := t.sampler.next()
+			sample, err := t.sampler.Next()
 			if err != nil {
 				return err
 			}

@@ -194,14 +194,11 @@ func TestLossAllocations(t *testing.T) {
 		t.Skip("the pool of train/layer allocates under the race detector")
 	}
 	net := must(train.Transformer(train.TransformerConfig{Tokens: 20, Length: 8, Size: 8, Heads: 2, Blocks: 2}))
-	p, err := net.NewPass(2, false, nil)
+	p, err := net.NewPass(2, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := net.NewValues(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := net.NewValues()
 	b := train.Batch{Inputs: make([]float32, 16), Targets: make([]int32, 16)}
 	if n := testing.AllocsPerRun(10, func() {
 		if _, err := p.Loss(w, b); err != nil {

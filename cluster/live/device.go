@@ -1,6 +1,7 @@
 package live
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/evenkeel/evenkeel/cluster/profile"
@@ -29,7 +30,7 @@ func known(name, workload string, catalogue *profile.Catalogue) (profile.Device,
 	names := []string{name}
 	words := strings.FieldsFunc(strings.ToUpper(name), func(r rune) bool { return r == ' ' || r == '-' || r == '_' })
 	for _, m := range models {
-		if containsAll(words, m.words) {
+		if missing := func(w string) bool { return !slices.Contains(words, w) }; !slices.ContainsFunc(m.words, missing) {
 			names = append(names, m.name)
 		}
 	}
@@ -40,17 +41,4 @@ func known(name, workload string, catalogue *profile.Catalogue) (profile.Device,
 		}
 	}
 	return profile.Device{}, nil
-}
-
-func containsAll(words, wanted []string) bool {
-	for _, w := range wanted {
-		found := false
-		for _, x := range words {
-			found = found || x == w
-		}
-		if !found {
-			return false
-		}
-	}
-	return true
 }

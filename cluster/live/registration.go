@@ -1,7 +1,6 @@
 package live
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"unicode"
@@ -44,96 +43,86 @@ type MicroBatch struct {
 }
 
 // Fault is one thing that is wrong with what a job sent.
-type Fault struct{ Path, Text string }
+type Fault = badinput.Fault
 
 // Faults are what is wrong with what a job sent, by field. They are bad input.
-type Faults []Fault
+type Faults badinput.Faults
 
-func (f Faults) Error() string {
-	errs := make([]error, len(f))
-	for i, x := range f {
-		errs[i] = fmt.Errorf("live: %s: %s", x.Path, x.Text)
-	}
-	return errors.Join(errs...).Error()
-}
+func (f Faults) Error() string { return f.join("live: ", ": ", "\n") }
 
 // String is them in one line, without the package's name.
-func (f Faults) String() string {
+func (f Faults) String() string { return f.join("", " ", "; ") }
+
+func (f Faults) join(before, between, after string) string {
 	texts := make([]string, len(f))
 	for i, x := range f {
-		texts[i] = x.Path + " " + x.Text
+		texts[i] = before + x.Path + between + x.Text
 	}
-	return strings.Join(texts, "; ")
-}
-
-func (f *Faults) add(path, format string, args ...any) {
-	if len(*f) < maxFault {
-		*f = append(*f, Fault{path, fmt.Sprintf(format, args...)})
-	}
+	return strings.Join(texts, after)
 }
 
 // fault is a single one as an error.
 func fault(path, format string, args ...any) error {
-	var f Faults
-	f.add(path, format, args...)
-	return f.err()
+	var f badinput.Faults
+	f.Add(path, format, args...)
+	return asError(f)
 }
 
-// err is nil without faults.
-func (f Faults) err() error {
+// asError is the first of the faults as one error, nil if there are none.
+func asError(f badinput.Faults) error {
 	if len(f) == 0 {
 		return nil
 	}
-	return badinput.Wrap(f)
+	return badinput.Wrap(Faults(f[:min(len(f), maxFault)]))
 }
 
 // Validate reports every fault, as Faults.
 func (r *Registration) Validate() error {
-	var f Faults
+	var f badinput.Faults
 	if r.GlobalBatch < 1 || r.GlobalBatch > cluster.MaxGlobalBatch {
-		f.add("global_batch", "is %d; it must lie in 1..%d samples", r.GlobalBatch, cluster.MaxGlobalBatch)
+		f.Add("global_batch", "is %d; it must lie in 1..%d samples", r.GlobalBatch, cluster.MaxGlobalBatch)
 	}
 	if n := len(r.Ranks); n < 1 || n > MaxRanks {
-		f.add("ranks", "%d ranks; there must be 1 to %d", n, MaxRanks)
+		f.Add("ranks", "%d ranks; there must be 1 to %d", n, MaxRanks)
 	}
 	names := make(map[string]int, len(r.Ranks))
 	for i := range r.Ranks {
 		x, path := &r.Ranks[i], fmt.Sprintf("ranks[%d]", i)
 		if x.Name == "" {
-			f.add(path+".name", "is missing; give each rank a name that it keeps, host/local rank for example")
+			f.Add(path+".name", "is missing; give each rank a name that it keeps, host/local rank for example")
 		}
 		for _, t := range []struct{ field, text string }{{"name", x.Name}, {"host", x.Host}, {"device", x.Device}} {
 			if !printable(t.text) {
-				f.add(path+"."+t.field, "must be at most %d bytes of printable text", maxName)
+				f.Add(path+"."+t.field, "must be at most %d bytes of printable text", maxName)
 			}
 		}
 		if first, taken := names[x.Name]; taken {
-			f.add(path+".name", "%q is rank %d too; names must be unique", x.Name, first)
+			f.Add(path+".name", "%q is rank %d too; names must be unique", x.Name, first)
 		}
 		names[x.Name] = i
 		if x.MemoryBytes < 0 {
-			f.add(path+".memory_bytes", "is %d; it must be at least 0", x.MemoryBytes)
+			f.Add(path+".memory_bytes", "is %d; it must be at least 0", x.MemoryBytes)
 		}
 		x.MicroBatch.check(path+".micro_batch", &f)
 	}
-	return f.err()
+	return asError(f)
 }
 
-func (m *MicroBatch) check(path string, f *Faults) {
+func (m *MicroBatch) check(path string, f *badinput.Faults) {
 	switch {
 	case m.Least < 0 || m.Least > cluster.MaxGlobalBatch:
-		f.add(path+".least", "is %d; it must lie in 0..%d", m.Least, cluster.MaxGlobalBatch)
+		f.Add(path+".least", "is %d; it must lie in 0..%d", m.Least, cluster.MaxGlobalBatch)
 	case m.Most < 0 || m.Most > cluster.MaxGlobalBatch || m.Most > 0 && m.Most < m.Least:
-		f.add(path+".most", "is %d; it must be 0, or lie in %d..%d", m.Most, max(m.Least, 1), cluster.MaxGlobalBatch)
+		f.Add(path+".most", "is %d; it must be 0, or lie in %d..%d", m.Most, max(m.Least, 1), cluster.MaxGlobalBatch)
 	}
 	for i, s := range m.Sizes {
 		if s < 1 || s > cluster.MaxGlobalBatch || i > 0 && s <= m.Sizes[i-1] {
-			f.add(fmt.Sprintf("%s.sizes[%d]", path, i), "is %d; sizes must lie in 1..%d and rise", s, cluster.MaxGlobalBatch)
+			f.Add(fmt.Sprintf("%s.sizes[%d]", path, i), "is %d; sizes must lie in 1..%d and rise", s, cluster.MaxGlobalBatch)
 			return
 		}
 	}
 	if len(m.Sizes) > 0 && (m.Least > m.Sizes[0] || m.Most > 0 && m.Most < m.Sizes[len(m.Sizes)-1]) {
-		f.add(path, "has least or most beside sizes that go beyond them; leave them out")
+		f.Add(path, "has least or most beside sizes that go beyond them; leave them out")
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
 // Bounds of what is believed.
@@ -47,13 +48,13 @@ func (v Verdict) String() string {
 }
 
 // check reports what cannot be true of a rank's part, given the shares that it was handed.
-func (h *handed) check(prefix string, i int, x *RankReport, f *Faults) {
+func (h *handed) check(prefix string, i int, x *RankReport, f *badinput.Faults) {
 	share, timed := h.shares[i], h.timed
 	if !measure(x.Seconds, maxSeconds) {
-		f.add(prefix+"seconds", "is %v; it must lie in 0..%v", x.Seconds, float64(maxSeconds))
+		f.Add(prefix+"seconds", "is %v; it must lie in 0..%v", x.Seconds, float64(maxSeconds))
 	}
 	if !measure(x.NormSquared, math.MaxFloat64) {
-		f.add(prefix+"norm_squared", "is %v; it must be a number of at least 0", x.NormSquared)
+		f.Add(prefix+"norm_squared", "is %v; it must be a number of at least 0", x.NormSquared)
 	}
 	most := share
 	if timed && share > 0 {
@@ -61,15 +62,15 @@ func (h *handed) check(prefix string, i int, x *RankReport, f *Faults) {
 	}
 	switch {
 	case x.Samples < 0 || x.Samples > most:
-		f.add(prefix+"samples", "is %d; plan %d hands rank %d a share of %d", x.Samples, h.number, i, share)
+		f.Add(prefix+"samples", "is %d; plan %d hands rank %d a share of %d", x.Samples, h.number, i, share)
 	case x.Samples > 0 && x.Seconds == 0:
-		f.add(prefix+"seconds", "is 0 for %d samples; leave the rank out (null) if its time is not known", x.Samples)
+		f.Add(prefix+"seconds", "is 0 for %d samples; leave the rank out (null) if its time is not known", x.Samples)
 	}
 	if x.MicroSteps < min(x.Samples, 1) || x.MicroSteps > x.Samples {
-		f.add(prefix+"micro_steps", "is %d; of %d samples it must lie in %d..%d", x.MicroSteps, x.Samples, min(x.Samples, 1), x.Samples)
+		f.Add(prefix+"micro_steps", "is %d; of %d samples it must lie in %d..%d", x.MicroSteps, x.Samples, min(x.Samples, 1), x.Samples)
 	}
 	if x.OutOfMemory < 0 || x.OutOfMemory > max(h.steps[i], share) {
-		f.add(prefix+"out_of_memory", "is %d; plan %d hands rank %d micro-batches of at most %d", x.OutOfMemory, h.number, i, max(h.steps[i], share))
+		f.Add(prefix+"out_of_memory", "is %d; plan %d hands rank %d micro-batches of at most %d", x.OutOfMemory, h.number, i, max(h.steps[i], share))
 	}
 }
 
@@ -77,19 +78,19 @@ func measure(v, most float64) bool { return v >= 0 && v <= most }
 
 // check reports what cannot be true of a report.
 func (r *Report) check(h *handed) error {
-	var f Faults
+	var f badinput.Faults
 	if !measure(r.WaitSeconds, maxSeconds) || r.WaitSeconds == 0 {
-		f.add("wait_seconds", "is %v; it must lie above 0, up to %v", r.WaitSeconds, float64(maxSeconds))
+		f.Add("wait_seconds", "is %v; it must lie above 0, up to %v", r.WaitSeconds, float64(maxSeconds))
 	}
 	if !measure(r.NormSquared, math.MaxFloat64) {
-		f.add("norm_squared", "is %v; it must be a number of at least 0", r.NormSquared)
+		f.Add("norm_squared", "is %v; it must be a number of at least 0", r.NormSquared)
 	}
 	for i, x := range r.Ranks {
 		if x != nil {
 			h.check(fmt.Sprintf("ranks[%d].", i), i, x, &f)
 		}
 	}
-	return f.err()
+	return asError(f)
 }
 
 // fill writes what a report says as the controller reads it.

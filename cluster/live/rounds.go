@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
 // OwnReport is what a rank says of its own share, where no rank speaks for all.
@@ -94,9 +95,9 @@ func (g *Generation) TakeOwn(rank int, x *OwnReport, now time.Duration) (Verdict
 	} else if x.Round <= newest {
 		return Duplicate, nil
 	}
-	var f Faults
+	var f badinput.Faults
 	h.check("", rank, &x.RankReport, &f)
-	if err := f.err(); err != nil {
+	if err := asError(f); err != nil {
 		return 0, err
 	}
 	waits := slices.ContainsFunc(r.waiting, func(a arrival) bool { return a.rank == rank })

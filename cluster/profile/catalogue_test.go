@@ -223,3 +223,9 @@ func TestCheck(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// sourcesText is the list of sources with their licences.
+func sourcesText() string {
+	b, _ := files.ReadFile("catalogue/SOURCES.md") // embedded: cannot fail
+	return string(b)
+}

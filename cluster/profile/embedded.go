@@ -24,12 +24,6 @@ func Embedded() *Catalogue {
 	return &Catalogue{maps.Clone(c.devices), maps.Clone(c.workloads), maps.Clone(c.sources), maps.Clone(c.profiles)}
 }
 
-// sourcesText is the list of sources with their licences, for a command to print.
-func sourcesText() string {
-	b, _ := files.ReadFile("catalogue/SOURCES.md") // embedded: cannot fail
-	return string(b)
-}
-
 // embedded parses once. A fault in the embedded files is a fault of this package, found by
 // its tests, and the one thing it panics on.
 var embedded = sync.OnceValue(func() *Catalogue {

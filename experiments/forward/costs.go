@@ -67,7 +67,7 @@ func costs(_ *world) error {
 	if err != nil {
 		return err
 	}
-	pass, err := net.NewPass(2*examples, false, nil)
+	pass, err := net.NewPass(2*examples, false)
 	if err != nil {
 		return err
 	}
@@ -143,12 +143,9 @@ func memories(net *train.Network, set data.Set, examples int) (inference, ours f
 	}
 	batch := train.Batch{Inputs: make([]float32, 2*examples*net.InputSize()), Targets: make([]int32, 2*examples)}
 	inference, err = allocated(func() error {
-		v, err := net.NewValues(nil)
-		if err != nil {
-			return err
-		}
+		v := net.NewValues()
 		net.Initialize(v, rand.New(rand.NewPCG(1, 2)))
-		pass, err := net.NewPass(2*examples, false, nil)
+		pass, err := net.NewPass(2*examples, false)
 		if err != nil {
 			return err
 		}

@@ -84,16 +84,10 @@ func (w *world) right(values *train.Values) (float64, error) {
 
 // backPropagation is plain SGD.
 func (w *world) backPropagation(steps, examples int, rate float32) (*learned, error) {
-	values, err := w.net.NewValues(nil)
-	if err != nil {
-		return nil, err
-	}
-	gradient, err := w.net.NewValues(nil)
-	if err != nil {
-		return nil, err
-	}
+	values := w.net.NewValues()
+	gradient := w.net.NewValues()
 	w.net.Initialize(values, rand.New(rand.NewPCG(1, 0)))
-	pass, err := w.net.NewPass(examples, true, nil)
+	pass, err := w.net.NewPass(examples, true)
 	if err != nil {
 		return nil, err
 	}

@@ -31,19 +31,13 @@ type peer struct {
 // worth, from the losses, the first of the weights themselves where clean says so.
 func population(n int, clean, normal bool, update func(losses []float64) []float64) func(w *world, rate float64, seed uint64, see func(float64)) error {
 	return func(w *world, rate float64, seed uint64, see func(float64)) error {
-		values, err := w.net.NewValues(nil)
-		if err != nil {
-			return err
-		}
+		values := w.net.NewValues()
 		w.net.Initialize(values, rand.New(rand.NewPCG(seed, 0)))
-		pass, err := w.net.NewPass(perPass, false, nil)
+		pass, err := w.net.NewPass(perPass, false)
 		if err != nil {
 			return err
 		}
-		candidate, err := w.net.NewValues(nil)
-		if err != nil {
-			return err
-		}
+		candidate := w.net.NewValues()
 		along := func(to *train.Values, step, d int, by float64) {
 			rng := rand.New(rand.NewPCG(seed<<32|uint64(step), uint64(d)+1))
 			for k, p := range to.Params {
@@ -140,12 +134,9 @@ func evolution(losses []float64) []float64 {
 
 // twoPoint is MeZO's (Malladi et al., NeurIPS 2023).
 func twoPoint(w *world, rate float64, seed uint64, see func(float64)) error {
-	values, err := w.net.NewValues(nil)
-	if err != nil {
-		return err
-	}
+	values := w.net.NewValues()
 	w.net.Initialize(values, rand.New(rand.NewPCG(seed, 0)))
-	pass, err := w.net.NewPass(perPass, false, nil)
+	pass, err := w.net.NewPass(perPass, false)
 	if err != nil {
 		return err
 	}

@@ -2,5 +2,5 @@
 // values into the panels of internal/chart. It stands above them, so that a program that
 // uses the core links no fonts and no renderer.
 //
-// Profiles draws profiles into a file; Timeline turns an iteration of a plan into a figure.
+// Profile draws a profile into a file; Timeline turns an iteration of a plan into a figure.
 package figure

@@ -1,11 +1,9 @@
-// Package stats summarises runs over scenarios and seeds: means and interquartile means
-// with stratified bootstrap intervals, performance profiles, hypervolumes of fronts; moving averages.
+// Package stats summarises runs over scenarios and seeds: means with stratified bootstrap intervals, and moving averages.
 //
 // A stratum is the runs of one scenario; see the Example. The same values give the same intervals.
 package stats
 
 import (
-	"cmp"
 	"math/rand/v2"
 	"slices"
 )
@@ -24,78 +22,22 @@ const resamples = 2000
 // stratified form).
 func Bootstrap(strata [][]float64) Interval {
 	rng := rand.New(rand.NewPCG(1, uint64(len(strata))))
-	means := make([]float64, resamples)
-	total := 0.0
-	for _, values := range strata {
-		sum := 0.0
-		for _, v := range values {
-			sum += v
-		}
-		total += sum / float64(len(values)) / float64(len(strata))
-	}
-	for r := range means {
-		for _, values := range strata {
-			sum := 0.0
-			for range values {
-				sum += values[rng.IntN(len(values))]
-			}
-			means[r] += sum / float64(len(values)) / float64(len(strata))
-		}
-	}
-	return interval(total, means)
-}
-
-// IQM returns the mean of the middle half of all runs, each counted alike, with its
-// interval by resampling within strata: less sensitive to outliers than the mean, less
-// wasteful than the median (Agarwal et al., NeurIPS 2021). The runs at the quartiles count
-// with the part of them that lies inside.
-func IQM(strata [][]float64) Interval {
-	return resample(strata, func(runs []float64) float64 {
-		slices.Sort(runs)
-		cut := float64(len(runs)) / 4
-		sum := 0.0
-		for i, v := range runs {
-			part := min(float64(i+1), float64(len(runs))-cut) - max(float64(i), cut)
-			sum += v * max(part, 0)
-		}
-		return sum / (float64(len(runs)) - 2*cut)
-	})
-}
-
-// Profile returns, for every threshold, the share of runs that reach it, with pointwise
-// intervals (performance profiles of Dolan and Moré 2002, in the form of Agarwal et al.).
-func Profile(strata [][]float64, thresholds []float64) []Interval {
-	var shares []Interval
-	for _, t := range thresholds {
-		shares = append(shares, resample(strata, func(runs []float64) float64 {
-			n := 0
-			for _, v := range runs {
-				if v >= t {
-					n++
-				}
-			}
-			return float64(n) / float64(len(runs))
-		}))
-	}
-	return shares
-}
-
-// resample returns a statistic of all runs, with its interval by resampling within strata.
-// The statistic may reorder what it is given.
-func resample(strata [][]float64, statistic func(runs []float64) float64) Interval {
-	rng := rand.New(rand.NewPCG(1, uint64(len(strata))))
-	all := slices.Concat(strata...)
-	drawn, values := make([]float64, 0, len(all)), make([]float64, resamples)
-	for r := range values {
-		drawn = drawn[:0]
+	mean := func(value func(runs []float64, i int) float64) float64 {
+		total := 0.0
 		for _, runs := range strata {
-			for range runs {
-				drawn = append(drawn, runs[rng.IntN(len(runs))])
+			sum := 0.0
+			for i := range runs {
+				sum += value(runs, i)
 			}
+			total += sum / float64(len(runs)) / float64(len(strata))
 		}
-		values[r] = statistic(drawn)
+		return total
 	}
-	return interval(statistic(all), values)
+	means := make([]float64, resamples)
+	for r := range means {
+		means[r] = mean(func(runs []float64, _ int) float64 { return runs[rng.IntN(len(runs))] })
+	}
+	return interval(mean(func(runs []float64, i int) float64 { return runs[i] }), means)
 }
 
 // Seeds returns a statistic of which seeds were run, with its interval by resampling
@@ -122,43 +64,15 @@ func interval(value float64, resampled []float64) Interval {
 	return Interval{Mean: value, Low: resampled[n*25/1000], High: resampled[n*975/1000-1]}
 }
 
-// Hypervolume is the volume of what the points dominate above the reference, all
-// objectives to be large: hypervolume by slicing objectives (While et al. 2006), exact.
-func Hypervolume(points [][]float64, reference []float64) float64 {
-	var inside [][]float64
-	for _, p := range points {
-		above := make([]float64, len(p))
-		for o := range p {
-			above[o] = max(p[o]-reference[o], 0)
-		}
-		inside = append(inside, above)
-	}
-	return slice(inside, len(reference))
+// Moving is a moving average of values, and how far single ones are from it. The zero value has seen none.
+type Moving struct {
+	Mean   float64
+	Spread float64 // variance of a value
 }
 
-// slice is the hypervolume above zero of the first objectives.
-func slice(points [][]float64, objectives int) float64 {
-	if objectives == 1 {
-		most := 0.0
-		for _, p := range points {
-			most = max(most, p[0])
-		}
-		return most
-	}
-	// From the highest slab of the last objective down: only the points that reach a slab
-	// count in it.
-	sorted := slices.Clone(points)
-	last := objectives - 1
-	slices.SortFunc(sorted, func(p, q []float64) int { return cmp.Compare(q[last], p[last]) })
-	volume := 0.0
-	for i := range sorted {
-		floor := 0.0
-		if i+1 < len(sorted) {
-			floor = sorted[i+1][last]
-		}
-		if height := sorted[i][last] - floor; height > 0 {
-			volume += height * slice(sorted[:i+1], last)
-		}
-	}
-	return volume
+// Add takes in a value, which counts by rate, 0..1, and all before it by the rest (West's recurrence).
+func (m *Moving) Add(value, rate float64) {
+	off := value - m.Mean
+	m.Mean += rate * off
+	m.Spread += rate * ((1-rate)*off*off - m.Spread)
 }

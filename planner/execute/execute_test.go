@@ -155,10 +155,7 @@ func whole(t testing.TB, d toy, p *planner.Plan, splits bool, o train.Optimizer,
 		t.Fatal(err)
 	}
 	values := func() *train.Values {
-		v, err := n.NewValues(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := n.NewValues()
 		return v
 	}
 	w, total, sum, g := values(), values(), values(), values()
@@ -168,7 +165,7 @@ func whole(t testing.TB, d toy, p *planner.Plan, splits bool, o train.Optimizer,
 	b := train.Batch{Inputs: make([]float32, p.GlobalBatch*width), Targets: make([]int32, p.GlobalBatch*positions)}
 	// gradients of samples from..from+count-1 of every micro-batch, all layers; the loss of these.
 	gradients := func(from, count int) (losses []float64) {
-		pass, err := n.NewPass(count, true, nil)
+		pass, err := n.NewPass(count, true)
 		if err != nil {
 			t.Fatal(err)
 		}

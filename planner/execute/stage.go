@@ -53,9 +53,7 @@ func newStage(j *Job, number int, t Training) (*stage, error) {
 		}
 		values := make([]*train.Values, 1+t.Optimizer.Moments())
 		for i := range values {
-			if values[i], err = part.NewValues(nil); err != nil {
-				return nil, err
-			}
+			values[i] = part.NewValues()
 		}
 		s.parts, s.weights, s.moments = append(s.parts, part), append(s.weights, values[0]), append(s.moments, values[1:])
 		all.Params = append(all.Params, values[0].Params...)
@@ -86,7 +84,7 @@ func (s *stage) newReplica(begin, samples int) (*replica, error) {
 			recomputed = append(recomputed, s.parts[p])
 		}
 	}
-	shared, err := train.OnePassEach(recomputed, samples, nil)
+	shared, err := train.OnePassEach(recomputed, samples)
 	if err != nil {
 		return nil, err
 	}
@@ -101,9 +99,9 @@ func (s *stage) newReplica(begin, samples int) (*replica, error) {
 			case checkpointed:
 				passes[slot] = shared[0]
 			case slot == 0:
-				passes[slot], err = part.NewPass(samples, nil)
+				passes[slot], err = part.NewPass(samples)
 			default:
-				passes[slot], err = passes[0].Beside(nil)
+				passes[slot], err = passes[0].Beside()
 			}
 			if err != nil {
 				return nil, err
@@ -116,10 +114,7 @@ func (s *stage) newReplica(begin, samples int) (*replica, error) {
 			shared = shared[1:]
 		}
 		for _, g := range []*[]*train.Values{&r.sum, &r.current} {
-			v, err := part.NewValues(nil)
-			if err != nil {
-				return nil, err
-			}
+			v := part.NewValues()
 			*g = append(*g, v)
 		}
 		r.passes, r.inputs = append(r.passes, passes), append(r.inputs, inputs)

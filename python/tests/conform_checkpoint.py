@@ -66,7 +66,7 @@ def record(folder, slots, past):
         return came(channel, fd, i, got)
 
     direct_io._Channel._came = arrived
-    transfer.measure = lambda *_: (past, past)
+    transfer.measure = lambda *_: (past, past, 0, 0)
     os.pwrite, os.fdatasync, os.fsync = pwrite, flush(real[1]), flush(real[2])
     path = os.path.join(folder, "run.ckpt")
     with checkpoint.create(path, contents(0), slots=slots) as ck:

@@ -359,7 +359,7 @@ def guide(folder):
 
 if __name__ == "__main__":
     if os.environ.get("RANKS_PAST"):
-        transfer.measure = lambda *_: (True, True)
+        transfer.measure = lambda *_: (True, True, 0, 0)
     if sys.argv[1] == "kill":
         with tempfile.TemporaryDirectory() as folder:
             print(json.dumps(kill(int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), folder), indent=1))

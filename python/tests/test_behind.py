@@ -419,7 +419,7 @@ class Transfer(unittest.TestCase):
         t = {"w": (torch.arange(4 << 20), checkpoint.PARAMETER)}
         real = transfer.measure
         self.addCleanup(setattr, transfer, "measure", real)
-        transfer.measure = lambda *_: (True, True)
+        transfer.measure = lambda *_: (True, True, 0, 0)
         with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
             path = os.path.join(folder, "x")
             with checkpoint.create(path, t) as ck:
@@ -511,7 +511,7 @@ class Transfer(unittest.TestCase):
             self.assertEqual(transfer.unpack_hint(b[:8] + bytes((b[8] ^ 1,)) + b[9:]), (False, False, 0, 0))
         real = transfer.measure
         self.addCleanup(setattr, transfer, "measure", real)
-        transfer.measure = lambda *_: (True, True)
+        transfer.measure = lambda *_: (True, True, 0, 0)
         t = {"w": (torch.arange(2 << 20), checkpoint.PARAMETER)}
         with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
             path = os.path.join(folder, "x")

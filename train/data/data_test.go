@@ -62,7 +62,7 @@ func TestCSV(t *testing.T) {
 		"1,2\n1,999999999": "is no class",
 		"a,b\n":            "no samples",
 	} {
-		if _, err := CSV(strings.NewReader(text), "t.csv"); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), want) {
+		if _, err := CSV(strings.NewReader(text), "t.csv"); !errors.Is(err, errFormat) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
@@ -77,13 +77,13 @@ func TestText(t *testing.T) {
 	s.Sample(1, x, y)
 	var in, out []rune
 	for i := range x {
-		in, out = append(in, s.Characters()[int(x[i])]), append(out, s.Characters()[y[i]])
+		in, out = append(in, s.characters[int(x[i])]), append(out, s.characters[y[i]])
 	}
 	if s.Len() != 2 || string(in) != "o wö" || string(out) != " wör" {
 		t.Errorf("%d samples, %q then %q", s.Len(), string(in), string(out))
 	}
 	for _, bad := range []string{"", "abcd", "abcde\xff"} {
-		if _, err := NewText(strings.NewReader(bad), "t", 4); !errors.Is(err, ErrFormat) {
+		if _, err := NewText(strings.NewReader(bad), "t", 4); !errors.Is(err, errFormat) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
@@ -119,7 +119,7 @@ func TestSynthetic(t *testing.T) {
 	if near < 800 {
 		t.Errorf("%d of 1000 are nearest to their class", near)
 	}
-	if _, err := NewSynthetic(0, 1, 1, 1); !errors.Is(err, ErrFormat) {
+	if _, err := NewSynthetic(0, 1, 1, 1); !errors.Is(err, errFormat) {
 		t.Error(err)
 	}
 }
@@ -130,7 +130,7 @@ func FuzzCSV(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		c, err := CSV(strings.NewReader(text), "fuzz")
 		if err != nil {
-			if !errors.Is(err, ErrFormat) {
+			if !errors.Is(err, errFormat) {
 				t.Fatal(err)
 			}
 			return
@@ -163,7 +163,7 @@ func FuzzText(f *testing.F) {
 		for i := range s.Len() {
 			s.Sample(i, x, y)
 			for _, v := range x {
-				back = append(back, s.Characters()[int(v)])
+				back = append(back, s.characters[int(v)])
 			}
 		}
 		if !strings.HasPrefix(text, string(back)) {

@@ -16,7 +16,7 @@ type Synthetic struct {
 // NewSynthetic chooses the centres.
 func NewSynthetic(samples, inputs, classes int, seed uint64) (*Synthetic, error) {
 	if samples < 1 || inputs < 1 || classes < 1 {
-		return nil, fmt.Errorf("%w: %d synthetic samples of %d inputs and %d classes; want at least 1 of each", ErrFormat, samples, inputs, classes)
+		return nil, fmt.Errorf("%w: %d synthetic samples of %d inputs and %d classes; want at least 1 of each", errFormat, samples, inputs, classes)
 	}
 	s := &Synthetic{samples: samples, seed: seed}
 	rng := rand.New(rand.NewPCG(seed, 0))

@@ -18,8 +18,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
-// ErrFormat marks files that cannot be read as data.
-var ErrFormat = badinput.New("data: cannot read")
+// errFormat marks files that cannot be read as data.
+var errFormat = badinput.New("data: cannot read")
 
 // Limits of what is read.
 const (
@@ -66,7 +66,7 @@ func Digits() (*Table, error) {
 }
 
 // CSV reads comma-separated numbers, in the last column the class, a whole number from 0. A first line that is no
-// numbers names the columns. Each column is brought to mean 0 and deviation 1. Errors wrap ErrFormat and name the line.
+// numbers names the columns. Each column is brought to mean 0 and deviation 1. Errors are bad input and name the line.
 func CSV(r io.Reader, name string) (*Table, error) {
 	t, err := read(r, name)
 	if err != nil {
@@ -106,15 +106,15 @@ func read(r io.Reader, name string) (*Table, error) {
 			break
 		}
 		if limited.N <= 0 {
-			return nil, fmt.Errorf("%w: %s: larger than %d bytes", ErrFormat, name, maxFileBytes)
+			return nil, fmt.Errorf("%w: %s: larger than %d bytes", errFormat, name, maxFileBytes)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%w: %s: %w", ErrFormat, name, err)
+			return nil, fmt.Errorf("%w: %s: %w", errFormat, name, err)
 		}
 		if first {
 			t.width = len(fields) - 1
 			if t.width < 1 {
-				return nil, fmt.Errorf("%w: %s: line 1 has one column; want numbers and, last, a class", ErrFormat, name)
+				return nil, fmt.Errorf("%w: %s: line 1 has one column; want numbers and, last, a class", errFormat, name)
 			}
 			if _, err := strconv.ParseFloat(fields[0], 32); err != nil {
 				continue
@@ -122,11 +122,11 @@ func read(r io.Reader, name string) (*Table, error) {
 		}
 		if err := t.add(fields); err != nil {
 			line, _ := lines.FieldPos(0)
-			return nil, fmt.Errorf("%w: %s: line %d, %w", ErrFormat, name, line, err)
+			return nil, fmt.Errorf("%w: %s: line %d, %w", errFormat, name, line, err)
 		}
 	}
 	if len(t.y) == 0 {
-		return nil, fmt.Errorf("%w: %s: no samples", ErrFormat, name)
+		return nil, fmt.Errorf("%w: %s: no samples", errFormat, name)
 	}
 	return t, nil
 }

@@ -15,24 +15,24 @@ type Text struct {
 	length     int
 }
 
-// NewText reads UTF-8. What is left over at the end of the text is no sample. Errors wrap ErrFormat.
+// NewText reads UTF-8. What is left over at the end of the text is no sample. Errors are bad input.
 func NewText(r io.Reader, name string, length int) (*Text, error) {
 	if length < 1 {
-		return nil, fmt.Errorf("%w: %s: samples of %d characters; want at least 1", ErrFormat, name, length)
+		return nil, fmt.Errorf("%w: %s: samples of %d characters; want at least 1", errFormat, name, length)
 	}
 	text, err := io.ReadAll(io.LimitReader(r, maxFileBytes+1))
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", ErrFormat, name, err)
+		return nil, fmt.Errorf("%w: %s: %w", errFormat, name, err)
 	}
 	if len(text) > maxFileBytes {
-		return nil, fmt.Errorf("%w: %s: larger than %d bytes", ErrFormat, name, maxFileBytes)
+		return nil, fmt.Errorf("%w: %s: larger than %d bytes", errFormat, name, maxFileBytes)
 	}
 	if !utf8.Valid(text) {
-		return nil, fmt.Errorf("%w: %s: not UTF-8 text", ErrFormat, name)
+		return nil, fmt.Errorf("%w: %s: not UTF-8 text", errFormat, name)
 	}
 	all := []rune(string(text))
 	if len(all) <= length {
-		return nil, fmt.Errorf("%w: %s: %d characters; one sample needs %d", ErrFormat, name, len(all), length+1)
+		return nil, fmt.Errorf("%w: %s: %d characters; one sample needs %d", errFormat, name, len(all), length+1)
 	}
 	t := &Text{characters: slices.Clone(all), length: length}
 	slices.Sort(t.characters)
@@ -46,9 +46,6 @@ func NewText(r io.Reader, name string, length int) (*Text, error) {
 	}
 	return t, nil
 }
-
-// Characters are those that occur, in the order of their numbers.
-func (t *Text) Characters() []rune { return slices.Clone(t.characters) }
 
 // Len is Set's.
 func (t *Text) Len() int { return (len(t.tokens) - 1) / t.length }

@@ -259,7 +259,7 @@ def persist(folder, mib, trials=9):
         past = ck._access.direct_write
         print(f"{mib} MiB, past the cache (writes, reads) as measured at creation: {past, ck._access.direct_read}, {trials} trials by turns")
     other, measured = f"the other way, {'through' if past else 'past'} the cache", transfer.measure
-    transfer.measure = lambda *_: (not past, False)
+    transfer.measure = lambda *_: (not past, False, 0, 0)
     with checkpoint.create(path + ".other", named, slots=2):
         transfer.measure = measured
     times = {n: [] for n in ("save, durable", other, *ways)}

@@ -229,7 +229,7 @@ func volumes(b *strings.Builder, name, scenario string, seeds int, fronts [][]po
 		for _, p := range front {
 			points = append(points, p.mean(pick))
 		}
-		return stats.Hypervolume(points, worst) / box
+		return hypervolume(points, worst) / box
 	}
 	fmt.Fprintf(b, "| %s | %s |", name, scenario)
 	for _, front := range fronts {

@@ -39,6 +39,23 @@ class _State:
         self.state_dict, self.load_state_dict = get, put
 
 
+class _Callback:
+    """What both callbacks share."""
+
+    saved = None  # the Job, during training
+    _generators = None  # restored, and to be set once the trainer is where they were saved
+
+    def _continue_generators(self):
+        if self._generators is not None:
+            values.set_generators(self._generators)
+            self._generators = None
+
+    def _close(self, wait):
+        if self.saved is not None:
+            saved, self.saved = self.saved, None
+            saved.close(wait)
+
+
 def _between_batches(state, loaders):
     """The state of Lightning's loops as it is between two batches. When a step's validation and schedulers are done, the next batch is fetched and counted
     as ready already: restored like that, the loops skip it where it is an epoch's last, and a loader with a state of its own skips it always."""
@@ -60,10 +77,9 @@ def lightning(path, every=0, **options):
     epoch: give it a loader with a state of its own, or save at the end of epochs. It works only with automatic optimization.
     """
 
-    class Checkpoints(_base(("lightning.pytorch.callbacks", "Callback"), ("pytorch_lightning.callbacks", "Callback"))):
+    class Checkpoints(_Callback, _base(("lightning.pytorch.callbacks", "Callback"), ("pytorch_lightning.callbacks", "Callback"))):
         def __init__(self):
             super().__init__()
-            self.saved = self._generators = None
             self._step = -1  # the newest step that was saved or restored
             self._loaders = None  # states of loaders that have one, after the newest batch that was trained on
 
@@ -93,9 +109,7 @@ def lightning(path, every=0, **options):
             self._loaders = None  # at the beginning of an epoch they begin, too
 
         def on_train_batch_start(self, trainer, module, batch, batch_idx):
-            if self._generators is not None:
-                values.set_generators(self._generators)
-                self._generators = None
+            self._continue_generators()
             self._save(trainer, module, False)  # the step before is complete now, with validation and schedulers
 
         def _save(self, trainer, module, last):
@@ -120,11 +134,6 @@ def lightning(path, every=0, **options):
         def teardown(self, trainer, module, stage):
             self._close(True)
 
-        def _close(self, wait):
-            if self.saved is not None:
-                saved, self.saved = self.saved, None
-                saved.close(wait)
-
     return Checkpoints()
 
 
@@ -135,10 +144,7 @@ def transformers(path, every=0, **options):
     the data from it, and the callback restores the rest, to the bit. Set save_strategy="no" if this is to be the only checkpoint.
     """
 
-    class Checkpoints(_base(("transformers", "TrainerCallback"))):
-        def __init__(self):
-            self.saved = self._generators = None
-
+    class Checkpoints(_Callback, _base(("transformers", "TrainerCallback"))):
         @staticmethod
         def _objects(state, model, optimizer, lr_scheduler):
             optimizer = getattr(optimizer, "optimizer", optimizer)  # accelerate wraps both
@@ -163,9 +169,7 @@ def transformers(path, every=0, **options):
                 self.on_step_begin(args, state, control)
 
         def on_step_begin(self, args, state, control, **_):
-            if self._generators is not None:
-                values.set_generators(self._generators)
-                self._generators = None
+            self._continue_generators()
 
         def on_pre_optimizer_step(self, args, state, control, **_):
             self.saved.ready()
@@ -176,11 +180,6 @@ def transformers(path, every=0, **options):
 
         def on_train_end(self, args, state, control, **_):
             self._close(True)
-
-        def _close(self, wait):
-            if self.saved is not None:
-                saved, self.saved = self.saved, None
-                saved.close(wait)
 
     return Checkpoints()
 

@@ -1,6 +1,7 @@
 """Checkpoints in other formats: safetensors, written and read without another library, and torch.distributed.checkpoint (DCP), if the installed torch
 has it (2.0 and newer)."""
 
+import contextlib
 import inspect
 import json
 import os
@@ -19,26 +20,36 @@ _KINDS = {2: "moment", 3: "buffer"}  # as the Go package names them
 _MAX_HEADER = 100 << 20
 
 
-def _open(paths, step):
-    """The files, and (file, place) by name, of one step."""
+@contextlib.contextmanager
+def _opened(paths, step):
+    """The places (file, place) of one step by name, and the step."""
     paths = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-    files, places = [], {}
-    try:
-        for p in paths:
-            files.append(tensor_file.open_(p, read_only=True))
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(tensor_file.open_(p, read_only=True)) for p in paths]
         if step is None:
             common = set.intersection(*({r.step for r in ck._found().values()} for ck in files))
             if not common:
                 raise Corrupt(f"{paths[0]}: there is no checkpoint of all its files")
             step = max(common)
-        for ck in files:
-            _, found = ck.at(step)
-            places.update({place[0].name: (ck, place) for place in found})
-        return files, places, step
-    except BaseException:
-        for ck in files:
-            ck.close()
+        yield {place[0].name: (ck, place) for ck in files for place in ck.at(step)[1]}, step
+
+
+@contextlib.contextmanager
+def replacing(out, mode, **options):
+    """A file to be written. It takes its name, and the place of an existing file, once everything is written and durable."""
+    temporary = f"{out}.writing"
+    try:
+        with open(temporary, mode, **options) as f:
+            yield f
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(temporary, out)
+    except OSError as e:
+        e.filename = e.filename or out  # a full disk does not say whose
         raise
+    finally:
+        if os.path.lexists(temporary):
+            os.unlink(temporary)
 
 
 def to_safetensors(paths, out, step=None, moments=False):
@@ -46,8 +57,7 @@ def to_safetensors(paths, out, step=None, moments=False):
     Every tensor is verified. An existing file is replaced once everything is written. Returns the step: by default the newest that all files have."""
     if os.uname().machine not in ("x86_64", "aarch64"):
         raise Usage("safetensors needs a little-endian machine")
-    files, places, step = _open(paths, step)
-    try:
+    with _opened(paths, step) as (places, step):
         entries = sorted((p[0] for _, p in places.values() if moments or p[0].kind != MOMENT), key=_by_size)
         kinds = {e.name: _KINDS[e.kind] for e in entries if e.kind != PARAMETER}
         metadata = {"evenkeel.step": str(step), "evenkeel.cursor": "0", "evenkeel.random": "", "evenkeel.scalars": "{}", "evenkeel.kinds": json.dumps(kinds)}
@@ -60,9 +70,6 @@ def to_safetensors(paths, out, step=None, moments=False):
 
         _write(out, entries, metadata, read)
         return step
-    finally:
-        for ck in files:
-            ck.close()
 
 
 def write_safetensors(tensors, out):
@@ -76,7 +83,6 @@ def _by_size(e):
 
 
 def _write(out, entries, metadata, read):
-    temporary = f"{out}.writing"
     header, at = {}, 0
     for e in entries:
         header[e.name] = {"dtype": _NAMES[e.dtype], "shape": list(e.shape), "data_offsets": [at, at + e.length]}
@@ -84,20 +90,10 @@ def _write(out, entries, metadata, read):
     header["__metadata__"] = {"format": "pt", **metadata}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    try:
-        with open(temporary, "wb") as f:
-            f.write(struct.pack("<Q", len(text)) + text)
-            for e in entries:
-                f.write(layout.memory(read(e)))
-            f.flush()
-            os.fsync(f.fileno())
-        os.replace(temporary, out)
-    except OSError as e:
-        e.filename = e.filename or out  # a full disk does not say whose
-        raise
-    finally:
-        if os.path.lexists(temporary):
-            os.unlink(temporary)
+    with replacing(out, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text)
+        for e in entries:
+            f.write(layout.memory(read(e)))
 
 
 def _header(f, size):
@@ -180,8 +176,7 @@ def to_dcp(paths, folder, step=None):
     """Writes a checkpoint as torch.distributed.checkpoint does, from this process alone: parameters and buffers as "model", and the moments as
     "optimizer.state.NAME". Returns the step."""
     dcp = _dcp()
-    files, places, step = _open(paths, step)
-    try:
+    with _opened(paths, step) as (places, step):
         state, names = {"model": {}, "optimizer": {"state": {}}}, sorted((n for n, (_, p) in places.items() if p[0].kind == PARAMETER), key=len, reverse=True)
         for name, (ck, place) in places.items():
             e = place[0]
@@ -192,9 +187,6 @@ def to_dcp(paths, folder, step=None):
                 state["model"][name] = t
             else:
                 state["optimizer"]["state"].setdefault(of, {})[name[len(of) + 1 :]] = t
-    finally:
-        for ck in files:
-            ck.close()
     _alone(dcp, "save", state, storage_writer=dcp.FileSystemWriter(folder))
     return step
 

@@ -344,11 +344,7 @@ class Job(Restoring):
             for p in retired:
                 if os.path.lexists(p):
                     os.unlink(p)
-        folder = os.open(os.path.dirname(os.path.abspath(self.path)), os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        layout.flush_folder(self.path)
 
     def _close_file(self):
         self._give_up_reading()

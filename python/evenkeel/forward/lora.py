@@ -50,21 +50,17 @@ def lora(model, targets, rank=8, alpha=16, seed=1):
 def deltas(model, names=None):
     """Trains whole parameters (all, or those named) as differences to their present values, exact for any dtype."""
     model.requires_grad_(False)
-    return [Part(f"{n}.delta", p, delta=True) for n, p in _chosen(model, names)]
+    named = dict(model.named_parameters())
+    unknown = sorted(set(names or ()) - set(named))
+    if unknown:
+        raise Refused(f"the model has no parameter {unknown[0]!r}")
+    return [Part(f"{n}.delta", p, delta=True) for n, p in named.items() if names is None or n in names]
 
 
 def whole(model):
     """Trains all of the model's parameters, float32, by their own values."""
     model.requires_grad_(False)
     return [Part(n, p) for n, p in model.named_parameters()]
-
-
-def _chosen(model, names):
-    named = dict(model.named_parameters())
-    unknown = sorted(set(names or ()) - set(named))
-    if unknown:
-        raise Refused(f"the model has no parameter {unknown[0]!r}")
-    return [(n, p) for n, p in named.items() if names is None or n in names]
 
 
 def frozen(model, parts):
@@ -92,15 +88,6 @@ def export(model, folder, base=""):
     config = {"peft_type": "LORA", "r": one.rank, "lora_alpha": one.alpha, "lora_dropout": 0.0, "bias": "none", "fan_in_fan_out": False, "inference_mode": True,
               "target_modules": sorted({n.rsplit(".", 1)[-1] for n in adapted}), "task_type": None, "base_model_name_or_path": base}  # fmt: skip
     os.makedirs(folder, exist_ok=True)
-    out = os.path.join(folder, "adapter_config.json")
-    try:
-        with open(f"{out}.writing", "w", encoding="utf-8") as f:
-            json.dump(config, f, indent=2)
+    with interchange.replacing(os.path.join(folder, "adapter_config.json"), "w", encoding="utf-8") as f:
+        json.dump(config, f, indent=2)
         interchange.write_safetensors(tensors, os.path.join(folder, "adapter_model.safetensors"))
-        os.replace(f"{out}.writing", out)
-    except OSError as e:
-        e.filename = e.filename or out
-        raise
-    finally:
-        if os.path.lexists(f"{out}.writing"):
-            os.unlink(f"{out}.writing")

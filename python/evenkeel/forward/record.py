@@ -126,7 +126,10 @@ def read(data, before, number, config):
     while r.at < len(r.data):
         at = number * BLOCK + len(steps)
         bits, increments = r.varint(), [r.signed() for _ in range(config.directions)]
-        late = [(r.varint(), r.varint(), r.signed()) for _ in range(_few(r.varint(), pairs, number))]
+        count = r.varint()
+        if count > pairs:
+            raise Refused(f"block {number}: {count} late pairs of {pairs}")
+        late = [(r.varint(), r.varint(), r.signed()) for _ in range(count)]
         if bits >> pairs or any(p >= pairs or not 0 < a <= at % BLOCK for p, a, _ in late) or any(abs(n) > 1 << 25 for n in increments + [n for _, _, n in late]):
             raise Refused(f"block {number}: step {at} is invalid")
         steps.append(Step(bits, increments, late))
@@ -136,9 +139,3 @@ def read(data, before, number, config):
     if prompt >> pairs or last > 1:
         raise Refused(f"block {number}: pairs that the run has not")
     return Block(number, steps, position, prompt, last == 1, square, scale, best, error, mean, weights, end)
-
-
-def _few(n, pairs, number):
-    if n > pairs:
-        raise Refused(f"block {number}: {n} late pairs of {pairs}")
-    return n

@@ -32,9 +32,9 @@ def read_frame(data):
 class Rounds:
     """The state of the rounds, at the start of a block."""
 
-    def __init__(self, processors, steps, prompt=None):
+    def __init__(self, processors, steps):
         self.pairs, self.steps = processors // 2, steps
-        self.prompt = [True] * self.pairs if prompt is None else list(prompt)
+        self.prompt = [True] * self.pairs
         self.step, self.stop = 0, False  # stop: the run ends with this block
         self._due = [None] * self.pairs
         self._came = [{} for _ in range(self.pairs)]

@@ -233,7 +233,7 @@ func tail(losses []float64) float64 {
 
 func mean(x []float64) float64 { return stat.Mean(x, nil) }
 
-// saveLossFigures draws means over intervals of steps, as SVG and PNG.
+// saveLossFigures draws means over intervals of steps, as SVG.
 func saveLossFigures(path string, steps, losses []float64) error {
 	stretch := max(1, len(steps)/lossPoints)
 	var x, y []float64

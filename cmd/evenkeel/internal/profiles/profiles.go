@@ -2,16 +2,16 @@
 package profiles
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
 
-	"github.com/alecthomas/kong"
 	"github.com/dustin/go-humanize"
 
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/internal/figure"
 )
 
@@ -90,17 +90,8 @@ func (l *listCmd) Run(a *cli.App) error {
 
 // known returns the catalogue's error for a device or workload that it does not have.
 func (l *listCmd) known(c *profile.Catalogue) error {
-	device, workload := l.Device, l.Workload
-	if device == "" {
-		device = c.Devices()[0].Name
-	}
-	if workload == "" {
-		workload = c.Workloads()[0].Name
-	}
-	_, err := c.Lookup(device, workload)
-	_, knownDevice := c.Device(device)
-	_, knownWorkload := c.Workload(workload)
-	if knownDevice && knownWorkload && (l.Device == "" || l.Workload == "") {
+	_, err := c.Lookup(cmp.Or(l.Device, c.Devices()[0].Name), cmp.Or(l.Workload, c.Workloads()[0].Name))
+	if u := (*profile.UnknownError)(nil); errors.As(err, &u) && u.Field == "pair" && (l.Device == "" || l.Workload == "") {
 		return nil
 	}
 	return err
@@ -128,8 +119,8 @@ func limit(n int) string {
 
 type showCmd struct {
 	cli.ProfileFlags
-	Device   string `arg:"" help:"Device."`
-	Workload string `arg:"" help:"Workload."`
+	Device   string `arg:"" help:"Device; evenkeel profiles list shows which are known."`
+	Workload string `arg:"" help:"Workload that was measured on the device."`
 	Plot     string `help:"Draw the profile, as SVG." placeholder:"FILE"`
 	JSON     bool   `name:"json" help:"Print JSON."`
 }
@@ -140,48 +131,6 @@ func (*showCmd) Help() string {
 
   evenkeel profiles show a10g llama-3b-512-fp16
   evenkeel profiles show my-gpu my-model --profiles my-profiles.csv --plot my-gpu.svg`
-}
-
-// BeforeApply says what is missing before the parser does, which knows only the argument's name.
-func (s *showCmd) BeforeApply(ctx *kong.Context) error {
-	given := arguments(ctx)
-	if len(given) > 1 {
-		return nil
-	}
-	const usage = "usage: evenkeel profiles show DEVICE WORKLOAD; "
-	if len(given) == 0 {
-		return badinput.New(usage + "evenkeel profiles list shows both")
-	}
-	for _, p := range ctx.Path { // flags are not applied yet
-		if p.Flag != nil && p.Flag.Name == "profiles" {
-			s.Profiles, _ = ctx.FlagValue(p.Flag).([]string)
-		}
-	}
-	c, err := s.Catalogue()
-	if err != nil {
-		return err
-	}
-	if err := (&listCmd{Device: given[0]}).known(c); err != nil {
-		return err
-	}
-	var has []string
-	for _, p := range c.Profiles() {
-		if p.Device == given[0] {
-			has = append(has, p.Workload)
-		}
-	}
-	return badinput.Errorf("%s%s has %s", usage, given[0], strings.Join(has, ", "))
-}
-
-// arguments are those of the command line that are no flags.
-func arguments(ctx *kong.Context) []string {
-	var given []string
-	for _, p := range ctx.Path {
-		if p.Positional != nil {
-			given = append(given, ctx.Value(p).String())
-		}
-	}
-	return given
 }
 
 // Run runs the command.
@@ -201,7 +150,7 @@ func (s *showCmd) Run(a *cli.App) error {
 		return err
 	}
 	if s.Plot != "" {
-		if err := figure.Profiles([]*profile.Profile{p}, s.Plot); err != nil {
+		if err := figure.Profile(p, s.Plot); err != nil {
 			return err
 		}
 		a.Log.Info().Str("file", s.Plot).Msg("figure written")
@@ -272,14 +221,6 @@ Examples:
 
   evenkeel profiles check my-profiles.csv
   evenkeel profiles check profiles/ --json`
-}
-
-// BeforeApply says what is missing before the parser does.
-func (*checkCmd) BeforeApply(ctx *kong.Context) error {
-	if len(arguments(ctx)) == 0 {
-		return badinput.New("usage: evenkeel profiles check FILE; a CSV file, or a folder of them")
-	}
-	return nil
 }
 
 // Run runs the command.

@@ -89,7 +89,7 @@ func (e *ExportCmd) warnForm(a *cli.App, c *cluster.Cluster) {
 	case timed && e.Format == "deepspeed":
 		a.Log.Warn().Msg("DeepSpeed's ranks need equal numbers of micro-steps: it cannot end a round at a deadline; leave collect.deadline out, or train in plain PyTorch")
 	case timed && e.Format == "csv":
-		a.Log.Warn().Msg("csv has no deadline, and its gradient weights hold without one; json, yaml, torchrun and kubernetes have what each rank needs")
+		a.Log.Warn().Msg("csv has no deadline, and its gradient weights hold without one; json, torchrun and kubernetes have what each rank needs")
 	}
 }
 

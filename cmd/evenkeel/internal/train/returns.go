@@ -94,8 +94,8 @@ func parseReturns(r io.Reader) ([]training.Progress, error) {
 // figurePoints is the largest number of points of a curve.
 const figurePoints = 500
 
-// saveReturnsFigures draws the returns as SVG and PNG.
-func saveReturnsFigures(dir string, rows []training.Progress) error {
+// saveReturnsFigure draws the returns.
+func saveReturnsFigure(dir string, rows []training.Progress) error {
 	var steps, own, team []float64
 	every := max(1, len(rows)/figurePoints)
 	for i := (len(rows) - 1) % every; i < len(rows); i += every { // including the last row

@@ -13,13 +13,12 @@ import (
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/internal/tensorboard"
 	"github.com/evenkeel/evenkeel/lab/training"
 )
 
 // Cmd trains a policy from scratch.
 type Cmd struct {
-	Out    string  `help:"Folder of the run: policy, checkpoint, returns as CSV and figures, TensorBoard events. A folder that has a run already is refused without --resume." default:"policy" placeholder:"DIR"`
+	Out    string  `help:"Folder of the run: policy, checkpoint, returns as CSV and a figure. A folder that has a run already is refused without --resume." default:"policy" placeholder:"DIR"`
 	Steps  *int    `help:"Rounds to train on, over all environments; default: as many as for the embedded policy." placeholder:"N"`
 	Seed   *uint64 `help:"Seed of the run; the same seed gives the same policy. Default: 1, which trains the embedded policy." placeholder:"N"`
 	Resume bool    `help:"Continue the interrupted run of the folder; the policy is the same as without the interruption."`
@@ -81,7 +80,6 @@ type trainingRun struct {
 	trainer  *training.Trainer
 	resumed  bool
 	restored bool                // the run was finished, but its policy not written
-	events   *tensorboard.Writer // nil before the first step
 	rows     []training.Progress // of the whole run, including those before an interruption
 	begun    time.Time           // the first step of this process
 	saved    time.Time
@@ -163,27 +161,24 @@ func (t *trainingRun) run() error {
 		t.report(p)
 	})
 	clearBar()
-	if t.events != nil {
-		failed = errors.Join(failed, t.events.Close())
-	}
 	switch {
 	case failed != nil:
 		return failed
 	case err != nil && !errors.Is(err, context.Canceled):
 		return err
-	case t.events == nil && err != nil:
+	case !t.stepped() && err != nil:
 		return cli.Interrupted(err, "interrupted before the first step; nothing was changed")
-	case t.events == nil && t.unwritten():
+	case !t.stepped() && t.unwritten():
 		t.restored = true
 		if err := t.trainer.Trained().Save(t.path(policyFile)); err != nil {
 			return err
 		}
 		t.Log.Info().Str("file", t.path(policyFile)).Msg("the run was finished, but its policy was not written; it is written now")
 		return nil
-	case t.events == nil:
+	case !t.stepped():
 		return badinput.Errorf("the run in %s is finished; train another in another folder with --out", t.dir)
 	}
-	if err := errors.Join(t.trainer.Trained().Save(t.path(policyFile)), t.save(), saveReturnsFigures(t.dir, t.rows)); err != nil {
+	if err := errors.Join(t.trainer.Trained().Save(t.path(policyFile)), t.save(), saveReturnsFigure(t.dir, t.rows)); err != nil {
 		return err
 	}
 	if err != nil {
@@ -200,37 +195,29 @@ func (t *trainingRun) unwritten() bool {
 	return err != nil || p.Record.Updates != t.trainer.Trained().Record.Updates
 }
 
-// open starts the event file at the first step of this process.
-func (t *trainingRun) open(now time.Time, p training.Progress) (err error) {
+// stepped says whether this process has trained.
+func (t *trainingRun) stepped() bool { return !t.begun.IsZero() }
+
+// open prepares the rows for the first step of this process: a run that was killed may have written more than its checkpoint has.
+func (t *trainingRun) open(now time.Time, p training.Progress) {
 	t.begun, t.saved, t.reported = now, now, p.Steps*10/p.Total
-	if t.events, err = tensorboard.Create(t.dir, now); err != nil || !t.resumed {
-		return err
-	}
-	// A run that was killed may have written more than its checkpoint has.
 	for len(t.rows) > 0 && t.rows[len(t.rows)-1].Steps >= p.Steps {
 		t.rows = t.rows[:len(t.rows)-1]
 	}
 	if n := len(t.rows); n > 0 {
 		t.first = t.rows[n-1].Steps
 	}
-	return t.events.Restart(now, int64(p.Steps))
 }
 
 // record keeps a report, and saves a checkpoint when it is due.
 func (t *trainingRun) record(p training.Progress) error {
 	now := time.Now()
-	if t.events == nil {
-		if err := t.open(now, p); err != nil {
-			return err
-		}
+	if !t.stepped() {
+		t.open(now, p)
 	}
 	t.rows = append(t.rows, p)
-	err := t.events.Scalars(now, int64(p.Steps),
-		tensorboard.Scalar{Tag: "return/own", Value: float32(p.Return)}, tensorboard.Scalar{Tag: "return/team", Value: float32(p.Team)},
-		tensorboard.Scalar{Tag: "learner/loss", Value: float32(p.Loss)}, tensorboard.Scalar{Tag: "learner/mean_q", Value: float32(p.MeanQ)},
-		tensorboard.Scalar{Tag: "learner/epsilon", Value: float32(p.Epsilon)})
-	if err != nil || now.Sub(t.saved) < saveEvery {
-		return err
+	if now.Sub(t.saved) < saveEvery {
+		return nil
 	}
 	t.saved = now
 	return t.save()
@@ -266,7 +253,6 @@ type summary struct {
 	Policy     string  `json:"policy"`
 	Checkpoint string  `json:"checkpoint"`
 	Returns    string  `json:"returns"`
-	Events     string  `json:"events"`
 }
 
 // summary prints the results.
@@ -275,7 +261,7 @@ func (t *trainingRun) summary(asJSON bool) error {
 	s := summary{
 		Steps: last.Steps, Updates: last.Updates, Seed: t.trainer.Trained().Record.Config.Seed,
 		Return: last.Return, Team: last.Team, Seconds: time.Since(t.begun).Seconds(),
-		Policy: t.path(policyFile), Checkpoint: t.path(checkpointFile), Returns: t.path(returnsFile), Events: t.events.Name(),
+		Policy: t.path(policyFile), Checkpoint: t.path(checkpointFile), Returns: t.path(returnsFile),
 	}
 	if asJSON {
 		return t.WriteJSON(s)
@@ -285,10 +271,9 @@ func (t *trainingRun) summary(asJSON bool) error {
 policy       %s
 checkpoint   %s
 returns      %s, with a figure, .svg
-TensorBoard  %s
 
 Watch it:  evenkeel run --policy %[6]s
 Compare it:  evenkeel compare --policy %[6]s
-`, s.Steps, s.Updates, time.Since(t.begun).Round(time.Second/10), s.Return, 1+s.Team, s.Policy, s.Checkpoint, s.Returns, s.Events)
+`, s.Steps, s.Updates, time.Since(t.begun).Round(time.Second/10), s.Return, 1+s.Team, s.Policy, s.Checkpoint, s.Returns)
 	return err
 }

@@ -1,11 +1,11 @@
-"""Copies tensors from a device to pinned memory, on a stream of its own, while the device goes on computing. It needs CUDA, and has not been run on a
+"""Copies tensors from a device to pinned memory on a separate stream while the device continues to compute. It needs CUDA. It has not been run on a
 device yet."""
 
 import torch
 
 
 class Staging:
-    """One pinned buffer for each tensor; a buffer is used again when the save before has been written."""
+    """One pinned buffer for each tensor. A buffer is reused once the previous save has been written."""
 
     def __init__(self):
         self._buffers, self._streams, self._events = {}, {}, {}
@@ -23,7 +23,7 @@ class Staging:
             buffer.copy_(t, non_blocking=True)
             event = torch.cuda.Event()
             event.record(stream)
-        t.record_stream(stream)  # its memory is not given away before
+        t.record_stream(stream)  # its memory is not reused before the copy is done
         self._events[name] = (event, t.device)
         return buffer, event
 

@@ -1,4 +1,4 @@
-"""Reading and writing past the kernel's page cache, with several requests at a time (Linux AIO), in one thread without waking another."""
+"""Reads and writes past the kernel's page cache (Linux AIO). One thread has several requests under way and wakes no other thread."""
 
 import ctypes
 import errno
@@ -42,7 +42,7 @@ class _Slot:
 
 
 class _Channel:
-    """What one thread needs at a time."""
+    """The AIO context and the memory that one thread uses."""
 
     def __init__(self):
         if os.uname().machine not in _CALLS:
@@ -72,7 +72,7 @@ class _Channel:
         while self.slots[i].size:
             n = _call(self._getevents, self._context, ctypes.c_long(1), ctypes.c_long(DEPTH), self._events, None)
             faults = [self._came(fd, j, got) for j, _, got, _ in _EVENT.iter_unpack(self._events.raw[: n * _EVENT.size])]
-            for fault in filter(None, faults):  # when all that came is known
+            for fault in filter(None, faults):  # after all results were taken in
                 raise fault
 
     def _came(self, fd, i, got):
@@ -145,24 +145,24 @@ class Direct:
         self._fill += rest
 
     def _out(self):
-        """The piece that is being filled is on its way."""
+        """Submits the piece that is being filled."""
         if self._fill:
             self._writer.start(self.fd, self._slot, _WRITE, self._fill, self._at)
             self._slot, self._fill = (self._slot + 1) % DEPTH, 0
 
     def written(self):
-        """Waits until the kernel has all that write() took."""
+        """Waits until the kernel has written everything that was passed to write()."""
         self._out()
         for i in range(DEPTH):
             self._writer.finish(self.fd, i)
 
     def discard(self):
-        """Waits for pending requests; none of them counts."""
+        """Waits for pending requests and ignores their results."""
         self._fill = 0
         self._writer.drain(self.fd)
 
     def read(self, view, at, each):
-        """Fills view, from the beginning of a block; each(n) is called when the next n bytes are there."""
+        """Fills view, from the beginning of a block; each(n) is called after the next n bytes were read."""
         c = self._take()
         try:
             self._read(c, address(view), len(view), at, each)
@@ -177,7 +177,7 @@ class Direct:
             if not self._channels:
                 try:
                     return _Channel()
-                except OSError:  # the system's limit: one is in use
+                except OSError:  # the system allows no more contexts: wait for one
                     self._free.wait_for(lambda: self._channels)
             return self._channels.pop()
 

@@ -11,7 +11,6 @@ import torch
 from ..._internal.xxh3 import hash64
 from .errors import Corrupt, Usage
 
-
 PARAMETER, MOMENT, BUFFER = 1, 2, 3
 BLOCK, SLOT_ALIGN, VERSION = 4096, 2 << 20, 2
 MAX_ARRAYS, MAX_NAME, MAX_DIMS, MAX_STATE = 1 << 16, 1024, 16, 1 << 30
@@ -98,6 +97,15 @@ def write_at(fd, data, at):
         if n == 0:
             raise OSError(errno.EIO, "nothing was written")
         view, at = view[n:], at + n
+
+
+def flush_folder(path):
+    """Makes the names in a file's folder durable."""
+    folder = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def read_at(fd, n, at):

@@ -93,9 +93,8 @@ class Pages:
                 name = table[at + 2 : at + 2 + n].decode()
                 dtype, kind, dims = table[at + 2 + n : at + 5 + n]
                 *shape, offset, length = struct.unpack_from(f"<{dims}QQQ", table, at + 5 + n)
-                if not 1 <= n <= MAX_NAME or not 1 <= dtype < len(SIZES) or not 1 <= kind <= 3 or dims > MAX_DIMS or offset < end or offset % BLOCK:
-                    raise Format(f"{self.path}: array {name!r} is invalid")
-                if math.prod(shape) * SIZES[dtype] != length or offset + length > self._manifest_at:
+                known = 1 <= n <= MAX_NAME and 1 <= dtype < len(SIZES) and 1 <= kind <= 3 and dims <= MAX_DIMS
+                if not known or offset < end or offset % BLOCK or math.prod(shape) * SIZES[dtype] != length or offset + length > self._manifest_at:
                     raise Format(f"{self.path}: array {name!r} is invalid")
                 self.entries.append(Entry(name, dtype, kind, tuple(shape), offset, length))
                 at, end = at + 5 + n + 8 * dims + 16, offset + length
@@ -128,7 +127,7 @@ class Pages:
                 pages.append((self._record(b, slot), None))
             except Corrupt as e:
                 pages.append((None, f"slot {slot}: {e}"))
-                if len(str(e)) and "ends at" in str(e) and self._bytes < (3 + slot) * BLOCK:
+                if "ends at" in str(e) and self._bytes < (3 + slot) * BLOCK:
                     continue
             if self.version < 2:
                 continue

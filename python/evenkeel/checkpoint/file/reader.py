@@ -39,7 +39,7 @@ def load_all(arrays, total):
 
 
 class Reader(Pages):
-    """Restores what verifies."""
+    """Restores the newest checkpoint that verifies."""
 
     def __init__(self, path, fd, named, writes):
         super().__init__(path, fd, named)
@@ -89,20 +89,6 @@ class Reader(Pages):
         self._slots, self._clean = [r for r, _ in pages], set()
         self.faults = [f for _, f in pages if f] + damage
         return {slot: r for slot, (r, _) in enumerate(pages) if r}
-
-    def verified(self):
-        """The steps of which every byte verifies, newest first. self.faults says what does not."""
-        self.wait()
-        steps = []
-        for slot, r in sorted(self._found().items(), key=lambda i: -i[1].sequence):
-            try:
-                self._load(slot, r, lambda e: torch.empty(e.length, dtype=torch.uint8), None)
-                steps.append(r.step)
-            except Corrupt as e:
-                self.faults.append(f"slot {slot}: {e}")
-                self._slots[slot] = None
-        self._known = True
-        return steps
 
     def at(self, step):
         """The newest checkpoint of a step, its manifest verified: State, and (entry, hash, place of the slot) for each array. Corrupt if

@@ -2,7 +2,6 @@
 page cache or past it, and spread over the available time."""
 
 import ctypes
-import errno
 import fcntl
 import math
 import os
@@ -12,8 +11,9 @@ import time
 
 from ..._internal import xxh3
 from .direct_io import BLOCK, Direct
+from .layout import write_at
 
-PIECE = 1 << 20  # stays in the processor's cache between hash and copy
+PIECE = 1 << 20  # fits in the processor's cache between hash and copy
 MEASURED = 32 << 20  # bytes of one measurement
 _HINT = "<8sIHH"  # 16 bytes, then their hash
 
@@ -72,7 +72,7 @@ class File:
         if self.direct_write or self.direct_read:
             try:
                 self._direct = Direct(fd, writes)
-            except OSError:  # a file system without it
+            except OSError:  # the file system does not support it
                 self.direct_write = self.direct_read = False
 
     def write(self, data, at, pace=None):
@@ -92,20 +92,11 @@ class File:
         while begin < len(view):
             piece = view[begin : begin + PIECE]
             each(len(piece))
-            self._put(piece, at + begin)
+            write_at(self.fd, piece, at + begin)
+            if len(piece) >= BLOCK:
+                _write_back(self.fd, at + begin, len(piece))
             begin += len(piece)
         return h.digest()
-
-    def _put(self, piece, at):
-        end = at + len(piece)
-        first = at
-        while at < end:
-            n = os.pwrite(self.fd, piece[at - first :], at)
-            if n == 0:
-                raise OSError(errno.EIO, "nothing was written")
-            at += n
-        if len(piece) >= BLOCK:
-            _write_back(self.fd, first, len(piece))
 
     def read(self, view, at):
         """Fills view and returns the hash of what was read. EOFError: the file ends."""
@@ -154,7 +145,7 @@ def _timed(do):
 
 
 TURNS = 7  # of a measurement: each way once
-DECISIVE = 1.25  # a way that is not the usual one is to be that much faster in the middle, and faster in every turn
+DECISIVE = 1.25  # the unusual way is chosen if its median is faster by this factor, and if it is faster in every turn
 
 
 def past_is_better(usual, through, past):
@@ -183,7 +174,7 @@ def measure(fd, at, room):
         zeros, into = bytes(MEASURED), bytearray(MEASURED)
         writes, reads = ([], []), ([], [])
         for turn in range(TURNS):
-            for w in (turn % 2, 1 - turn % 2):  # who is first changes
+            for w in (turn % 2, 1 - turn % 2):  # the ways take turns to be first
 
                 def write(w=w):
                     ways[w].write(zeros, at + w * MEASURED)
@@ -217,7 +208,7 @@ def write_in_place(fd):
 
 
 def file_system(fd):
-    """Its name if it copies on write by design, else None."""
+    """The name of the file system if it copies on write by design, else None."""
     try:
         out = ctypes.create_string_buffer(256)
         if _libc.fstatfs(fd, out):
@@ -238,10 +229,10 @@ def _place(fd, at):
     return physical + at - logical if mapped and physical else None
 
 
-def moves(fd, at, data=bytes(BLOCK)):
-    """Whether a block that is written again lies elsewhere afterwards: True, False, or None if that cannot be seen. It writes data there."""
+def _moves(fd, at):
+    """Whether a block that is written again lies elsewhere afterwards: True, False, or None if that cannot be seen. It writes zeros there."""
     before = _place(fd, at)
-    _pwrite(fd, data, at)
+    write_at(fd, bytes(BLOCK), at)
     os.fsync(fd)
     after = _place(fd, at)
     return None if before is None or after is None else before != after
@@ -249,7 +240,7 @@ def moves(fd, at, data=bytes(BLOCK)):
 
 def copies_on_write(fd, at):
     """Why saves on this file system copy on write, as measured by writing the block at this place again; None if they do not."""
-    moved = moves(fd, at)
+    moved = _moves(fd, at)
     name = file_system(fd)
     if moved:
         return f"the file system{f' ({name})' if name else ''} does not write in place: a block moved when it was written again"
@@ -258,14 +249,7 @@ def copies_on_write(fd, at):
     return None
 
 
-def _pwrite(fd, data, at):
-    view = memoryview(data)
-    while len(view):
-        n = os.pwrite(fd, view, at)
-        view, at = view[n:], at + n
-
-
-def pack_hint(write, read, write_ratio=0, read_ratio=0):
+def pack_hint(write, read, write_ratio, read_ratio):
     body = struct.pack(_HINT, b"EVKLWAYS", write | read << 1, write_ratio, read_ratio)
     return body + struct.pack("<Q", xxh3.hash64(body))
 

@@ -17,13 +17,13 @@ from .reader import Reader
 
 
 class Writer(Reader):
-    """A thread that frees slots, writes arrays and commits, in the order that it is told to."""
+    """A thread that frees slots, writes arrays and commits, in the order of the jobs in its queue."""
 
     def __init__(self, path, fd, named, writes, new=False):
         super().__init__(path, fd, named, writes)
         self.unchanged = 0  # saves in which no parameter differed from the save before
         self._sequence = max([self._note.sequence] + [r.sequence for r in self._slots if r])
-        self._all = 0  # sequence of the newest that all ranks have
+        self._all = 0  # sequence of the newest checkpoint that all ranks have
         # What lies beyond the end of the file is not written: its blocks are not reserved.
         self._poisoned = {i for i in range(self.slots) if self._first + (i + 1) * self._size > self._bytes}
         self._clean = set(range(self.slots)) if new else set()
@@ -32,20 +32,20 @@ class Writer(Reader):
         self._idle.set()
         self._index = {e.name: e for e in self.entries}
         self._reading = set()  # names that a save has yet to read
-        self._watched = {}  # name -> (tensor, version) of what is saved in place and was not said to be ready
+        self._watched = {}  # name -> (tensor, version) of tensors that are saved in place and for which ready() was not called yet
         self._changed = threading.Condition()
         self._jobs = queue.Queue()
-        self.pace = True  # a save is spread over half of the time in which nobody changes the tensors, as it was the last times
+        self.pace = True  # spread a save over half of the time in which the tensors stay unchanged, measured in recent saves
         self.begun_at = self.took = None  # of the newest save: when it began, and the seconds until it was durable
-        self._hurry = threading.Event()  # somebody waits
-        self._quiet = []  # seconds from when the tensors were left to a save until they were wanted, of the last saves
+        self._hurry = threading.Event()  # a thread waits for the save
+        self._quiet = []  # for recent saves: seconds from commit() until the tensors were needed again
         self._thread = None
         if writes:
             self._thread = threading.Thread(target=self._work, daemon=True)
             self._thread.start()
 
     def _choose(self, busy=None):
-        """A free slot, else the oldest before the newest that counts, else None."""
+        """A free slot; otherwise the oldest whose checkpoint is older than the newest that all ranks have; otherwise None."""
         newest = self._all if self.ranks > 1 else max((r.sequence for r in self._slots if r), default=0)
         usable = [i for i in range(self.slots) if i not in self._poisoned and i != busy]
         free = [i for i in usable if self._slots[i] is None]
@@ -77,13 +77,13 @@ class Writer(Reader):
                 elif kind == "write":
                     self._arrays(job[0], slot, None if error else hashes, pace)
                 elif kind == "commit" and error is None:
-                    # What was not flushed may be lost although the kernel calls it clean: never try again there.
+                    # After a failed flush, data may be lost although the kernel calls it clean: never use this slot again.
                     poison = True
                     self._access.written()
                     self._commit(*job, [hashes[e.name] for e in self.entries])
                     poison = False
                     self.took = time.monotonic() - self.begun_at
-            except Usage as e:  # not the storage's
+            except Usage as e:  # not a fault of the storage
                 error, poison = e, False
             except BaseException as e:  # raised by the next call
                 error = e
@@ -97,7 +97,7 @@ class Writer(Reader):
                 self._idle.set()
 
     def _arrays(self, arrays, slot, hashes, pace):
-        """Writes arrays, (name, tensor or bytes, event of its copy) each, and lets go of each. hashes is None where the save failed before."""
+        """Writes arrays, (name, tensor or bytes, event of its copy) each, and drops the reference to each. hashes is None if the save has failed already."""
         fault = None
         while arrays:
             name, source, event = arrays.popleft()

@@ -1,4 +1,4 @@
-"""What LayerWise saves while it updates parameters."""
+"""The saves of LayerWise, which happen while it updates parameters."""
 
 import torch
 
@@ -27,7 +27,7 @@ class LayerSave:
             self._begun = True
 
     def _parts(self, params):
-        """The tensors of these parameters that this rank's file has: (name, tensor, kind)."""
+        """These parameters and their moments, as (name, tensor, kind)."""
         for p in params:
             name = self._names[p]
             yield name, p.detach(), PARAMETER

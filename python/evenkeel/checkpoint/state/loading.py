@@ -1,4 +1,4 @@
-"""From saved data to live objects: differences are refused by name before anything is changed."""
+"""Loads saved data into live objects. If the objects differ from the saved ones, an error names the difference before anything is changed."""
 
 import base64
 import json
@@ -14,12 +14,12 @@ from .values import decode, set_generators
 
 
 def parameters(objects):
-    """Parameters of the modules by the names that they are saved under."""
+    """The parameters of the modules by their names in the file."""
     return {name: p for k, o in objects.items() if isinstance(o, torch.nn.Module) for name, p in ((Plan.name(k, n), p) for n, p in inner(o).named_parameters())}
 
 
 def live(path, modules, entries):
-    """The modules' tensors, each as it was saved."""
+    """The tensors of the modules by name. Schema: a tensor differs from the saved one."""
     live = Plan(modules).named
     for name, (t, kind) in live.items():
         if name not in entries:
@@ -34,7 +34,7 @@ def live(path, modules, entries):
 
 
 def prepare(path, blob, objects, live, entries):
-    """The memory that each array is read to, and the function to call when it is read. It changes nothing."""
+    """The memory into which each array is read, and the functions to call afterwards with their arguments. It changes no object."""
     if blob[:8] != MAGIC:
         raise Schema(f"{path}: it was not saved by Job; open it with checkpoint.open_")
     tree = json.loads(zlib.decompress(blob[8:]))
@@ -54,7 +54,7 @@ def prepare(path, blob, objects, live, entries):
         dtype, shape = layout.TORCH[e.dtype], e.shape
         if complex_:
             dtype, shape = (torch.complex64 if dtype == torch.float32 else torch.complex128), shape[:-1]
-        if like is not None and tuple(like.shape) == tuple(shape):  # with the parameter's strides, as the optimizer makes it
+        if like is not None and tuple(like.shape) == tuple(shape):  # with the strides of the parameter, as the optimizer would create it
             into[name] = torch.empty_like(like, dtype=dtype, device=where, requires_grad=False)
         else:
             into[name] = torch.empty(shape, dtype=dtype, device=where)
@@ -111,7 +111,7 @@ def _into_optimizer(path, key, o, saved, parameters, tensor):
             else:
                 state[p][k] = decode(v, tensor)
 
-    def load(_):  # not load_state_dict, which turns moments into the parameters' type
+    def load(_):  # load_state_dict would convert moments to the type of the parameters
         for g, new in zip(o.param_groups, options):
             g.update(new)
         o.state.clear()

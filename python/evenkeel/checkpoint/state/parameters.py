@@ -1,5 +1,6 @@
-"""A checkpoint's parameters alone, and which is the newest."""
+"""Loads only the parameters of a checkpoint, and finds the newest checkpoint."""
 
+import contextlib
 import os
 
 from .. import tensor_file
@@ -30,8 +31,8 @@ def load_parameters(path, module, rename=None, strict=True, buffers=True):
         there = rename(name) if rename else name
         if there is not None:
             wanted[there] = (t, kind)
-    files = [tensor_file.open_(p, read_only=True) for p in paths]
-    try:
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(tensor_file.open_(p, read_only=True)) for p in paths]
         entries = {e.name: e for ck in files for e in ck.entries}
         for name, (t, kind) in list(wanted.items()):
             if name not in entries:
@@ -52,6 +53,3 @@ def load_parameters(path, module, rename=None, strict=True, buffers=True):
             except Corrupt as e:
                 fault = e
         raise fault or Corrupt(f"{paths[0]}: there is no checkpoint of all its files")
-    finally:
-        for ck in files:
-            ck.close()

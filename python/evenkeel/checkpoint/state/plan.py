@@ -1,4 +1,4 @@
-"""What a save of live objects writes, and which rank writes it."""
+"""Decides what a save of live objects writes, and which rank writes it."""
 
 import base64
 import json
@@ -20,7 +20,7 @@ def inner(module):
 
 
 class Plan:
-    """What one save writes: tensors by name, and the rest as a tree. It is made anew for every save."""
+    """The contents of one save: tensors by name, and everything else as a tree. Each save makes its own."""
 
     def __init__(self, objects):
         self.named, self.tree = {}, {}
@@ -48,7 +48,7 @@ class Plan:
             elif hasattr(o, "state_dict") and hasattr(o, "load_state_dict"):
                 state = o.state_dict()
                 if type(o).__module__ == "torch.optim.lr_scheduler":
-                    state = {k: v for k, v in state.items() if not callable(v)}  # which load_state_dict leaves as they are
+                    state = {k: v for k, v in state.items() if not callable(v)}  # load_state_dict leaves these unchanged
                 self.tree[key] = {"state": encode(state, key, self._tensor)}
             else:
                 raise Usage(f"{key}: {type(o).__name__} has no state_dict() and load_state_dict()")
@@ -99,7 +99,7 @@ class Plan:
 
 
 def stripe(entries, ranks):
-    """Shares entries out: from the largest on, to the rank with the fewest bytes. Buffers are rank 0's, as in DDP."""
+    """Distributes entries over the ranks, the largest first, each to the rank with the fewest bytes. Rank 0 writes the buffers, as in DDP."""
     loads, owner = [0] * ranks, {}
     for e in entries:
         if e.kind == BUFFER:

@@ -1,4 +1,4 @@
-"""Ranks that go on together, or raise together."""
+"""Lets all ranks continue together, or raise an error together."""
 
 import torch
 
@@ -16,7 +16,7 @@ class Ranks:
         self.rank, self.ranks, self.group = 0, 1, None
         dist = getattr(torch, "distributed", None)
         if dist and dist.is_available() and dist.is_initialized() and dist.get_world_size(group) > 1:
-            # A group of its own, so that its operations never mix with the training's, on the processor.
+            # A separate group on the CPU, so that its operations never mix with those of the training.
             members = [dist.get_global_rank(group, i) for i in range(dist.get_world_size(group))] if group else None
             self.group = dist.new_group(members, backend="gloo")
             self.rank, self.ranks = dist.get_rank(self.group), dist.get_world_size(self.group)
@@ -39,7 +39,7 @@ class Ranks:
                 raise CheckpointError(f"rank {rank}: {text}")
 
     def _agree(self, error, *values):
-        """All ranks go on, or all raise; gives every rank's values."""
+        """Raises on all ranks if one has an error; otherwise returns the values of every rank."""
         got = self._gather(text(error), *values)
         self._raise(error, [said for said, *_ in got])
         return [v for _, *v in got]

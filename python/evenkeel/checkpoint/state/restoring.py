@@ -70,8 +70,8 @@ class Restoring(Ranks):
                     if isinstance(o, torch.optim.Optimizer):
                         self._gate.before(o, "step", reader.wait)
                         self._gate.before(o, "state_dict", reader.wait)
-                return State(state.step, state.cursor, b"", {})
-            self._give_up_reading()
+            else:
+                self._give_up_reading()
             return State(state.step, state.cursor, b"", {})
         except BaseException:
             if self._reader is None:

@@ -17,7 +17,7 @@ def names(path, generation, ranks):
 
 
 def sets(path):
-    """The generations of files that are there, newest first: (generation, ranks, paths, those that are missing)."""
+    """The existing generations of files, newest first: (generation, ranks, paths, missing paths)."""
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
         raise FileNotFoundError(errno.ENOENT, "no such folder", folder)

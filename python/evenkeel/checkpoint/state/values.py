@@ -1,4 +1,4 @@
-"""Plain values as JSON that gives them back to the bit, and the generators of random numbers."""
+"""Encodes plain values as JSON without the loss of a bit, and reads and sets the random number generators."""
 
 import base64
 import collections
@@ -11,7 +11,7 @@ from ..file.errors import Schema, Usage
 
 
 def encode(v, where, tensor):
-    """A value as JSON that gives the same value back, to the bit; tensor(t, where) stores one and gives its name."""
+    """A value as JSON, from which decode() makes the same value, to the bit. tensor(t, where) stores a tensor and returns its name."""
     if v is None or isinstance(v, (bool, str)):
         return v
     if type(v) is int:
