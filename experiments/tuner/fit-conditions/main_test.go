@@ -173,7 +173,7 @@ func TestRun(t *testing.T) {
 	if err := run(context.Background(), data, &out); err != nil {
 		t.Fatal(err)
 	}
-	for _, row := range []string{"| noise.median |", "| production: noise_within |", "| Slowdown by a power cap - 1 |", "| simulated |"} {
+	for _, row := range []string{"| noise.median |", "| production: noise_within |", "| Slowdown by a power cap - 1 |", "\n| simulated |"} {
 		if strings.Count(out.String(), row) != 1 {
 			t.Errorf("no row %s in\n%s", row, out.String())
 		}
