@@ -1,13 +1,9 @@
 package bucket
 
 import (
-	"encoding/binary"
-	"encoding/hex"
-
-	"github.com/zeebo/xxh3"
+	"slices"
 
 	"github.com/evenkeel/evenkeel/bucket/internal/input"
-	"github.com/evenkeel/evenkeel/bucket/internal/ordering"
 	"github.com/evenkeel/evenkeel/bucket/stepcost"
 )
 
@@ -24,19 +20,6 @@ type Lengths []uint32
 
 // Histogram counts samples per length: entry n is the number of samples of length n.
 func (l Lengths) Histogram() []uint32 {
-	half := len(l) / 2
-	var a, b []uint32
-	ordering.Both(func() { a = count(l[:half]) }, func() { b = count(l[half:]) })
-	if len(a) < len(b) {
-		a, b = b, a
-	}
-	for k, n := range b {
-		a[k] += n
-	}
-	return a
-}
-
-func count(l Lengths) []uint32 {
 	var longest uint32
 	for _, v := range l {
 		longest = max(longest, v)
@@ -49,15 +32,4 @@ func count(l Lengths) []uint32 {
 }
 
 // Checksum names the lengths: XXH3 of their little-endian bytes, in hexadecimal.
-func (l Lengths) Checksum() string {
-	h := xxh3.New()
-	buf := make([]byte, 0, 1<<16)
-	for i, v := range l {
-		buf = binary.LittleEndian.AppendUint32(buf, v)
-		if len(buf) == cap(buf) || i == len(l)-1 {
-			_, _ = h.Write(buf) // never fails
-			buf = buf[:0]
-		}
-	}
-	return hex.EncodeToString(h.Sum(nil))
-}
+func (l Lengths) Checksum() string { return input.Checksum(slices.Values(l)) }

@@ -224,6 +224,13 @@ func (p *Plan) Config() Config {
 		MaxSamples: p.MaxSamples, MaxTokens: p.MaxTokens, PadTo: p.PadTo, BatchMultiple: p.BatchMultiple}
 }
 
+// ConfigOf is what the plan was made by, for another group of ranks.
+func (p *Plan) ConfigOf(g Group) Config {
+	f := p.Config()
+	f.Ranks, f.Speeds = g.Ranks, g.Speeds
+	return f
+}
+
 // check holds a plan to what Schedule needs.
 func (p *Plan) check() error {
 	f := p.Config()
@@ -233,10 +240,8 @@ func (p *Plan) check() error {
 	if p.FreeCut && !p.Pairs {
 		return errors.New("free_cut: only where samples have two lengths")
 	}
-	if p.Pairs {
-		if !(p.BandArea > 0 && p.BandArea < 1e9) {
-			return errors.New("band_area: missing or out of range")
-		}
+	if p.Pairs && !(p.BandArea > 0 && p.BandArea < 1e9) {
+		return errors.New("band_area: missing or out of range")
 	}
 	within := func(x, low, high int) bool { return x >= low && x <= high }
 	if !within(p.Steps, 0, p.Samples) || !within(p.EvenSteps, 0, p.Samples) || !within(p.Limit, 1, MaxLength) {

@@ -39,8 +39,8 @@ type Options struct {
 	Chosen func(taken []string, of int)
 }
 
-// MaxSamples is the largest number of samples: positions are 32 bits wide.
-const MaxSamples = math.MaxUint32
+// maxSamples is the largest number of samples: positions are 32 bits wide.
+const maxSamples = math.MaxUint32
 
 // sizing is after how many samples the rest is estimated.
 const sizing = 1 << 16
@@ -56,28 +56,14 @@ func Read(r io.Reader, name string, o Options) (bucket.Lengths, error) {
 
 // ReadPairs reads a source and a target per sample as Read reads one length.
 func ReadPairs(r io.Reader, name string, o Options) (*paired.Pairs, error) {
-	o, err := o.Apart(name)
-	if err != nil {
-		return nil, err
+	o.Pair, o.Column = "", cmp.Or(o.Column, "1,2")
+	if n := strings.Count(o.Column, ",") + 1; n != 2 {
+		return nil, input.Errorf("%s: column %q: source and target apart take two columns, as source,target; these are %d", name, o.Column, n)
 	}
 	sources, targets, err := text(r, name, o, true)
 	if err != nil {
 		return nil, err
 	}
-	return Join(name, sources, targets)
-}
-
-// Apart are the options with two columns that are kept apart.
-func (o Options) Apart(name string) (Options, error) {
-	o.Pair, o.Column = "", cmp.Or(o.Column, "1,2")
-	if n := strings.Count(o.Column, ",") + 1; n != 2 {
-		return o, input.Errorf("%s: column %q: source and target apart take two columns, as source,target; these are %d", name, o.Column, n)
-	}
-	return o, nil
-}
-
-// Join joins sources and targets of a file.
-func Join(name string, sources, targets bucket.Lengths) (*paired.Pairs, error) {
 	p, err := paired.New(sources, targets)
 	if err != nil {
 		return nil, input.Errorf("%s: %v", name, err)
@@ -96,7 +82,7 @@ func text(r io.Reader, name string, o Options, apart bool) (first, second []uint
 		defer z.Close()
 		b = bufio.NewReaderSize(z, 1<<20)
 	}
-	if err := o.Check(); err != nil {
+	if err := o.check(); err != nil {
 		return nil, nil, err
 	}
 	if err := skipMark(b, name); err != nil {
@@ -152,7 +138,7 @@ type textReader struct {
 func (t *textReader) plain() {
 	limit := sizing
 	if len(t.out) >= sizing {
-		limit = MaxSamples
+		limit = maxSamples
 	}
 	waiting, _ := t.b.Peek(t.b.Buffered())
 	used, v, before := 0, uint32(0), len(t.out)
@@ -199,7 +185,7 @@ func (t *textReader) row() error {
 		return input.Errorf("%s:%d: a blank line: every sample needs a length, or later ones get another's position", t.name, t.blank)
 	}
 	if read := t.read + t.rows.InputOffset(); len(t.out) == sizing && cap(t.out) < 2*sizing && t.o.Bytes > read {
-		t.out = slices.Grow(t.out, int(min(float64(t.o.Bytes-read)/float64(read)*sizing*1.01, MaxSamples)))
+		t.out = slices.Grow(t.out, int(min(float64(t.o.Bytes-read)/float64(read)*sizing*1.01, maxSamples)))
 	}
 	if begin == 1 {
 		var header bool
@@ -215,8 +201,8 @@ func (t *textReader) row() error {
 	if err != nil {
 		return input.Errorf("%s:%d: %v%s", t.name, begin, err, t.hint(begin, cells))
 	}
-	if len(t.out) == MaxSamples {
-		return input.Errorf("%s:%d: more than %d samples", t.name, begin, uint32(MaxSamples))
+	if len(t.out) == maxSamples {
+		return input.Errorf("%s:%d: more than %d samples", t.name, begin, uint32(maxSamples))
 	}
 	if t.out = append(t.out, v); t.apart {
 		t.second = append(t.second, w)
@@ -374,8 +360,8 @@ func wholeFloat(s string) (uint64, error) {
 	return uint64(v), nil
 }
 
-// Check refuses options that cannot be.
-func (o Options) Check() error {
+// check refuses options that cannot be.
+func (o Options) check() error {
 	if o.Scale < 0 || math.IsNaN(o.Scale) || math.IsInf(o.Scale, 0) {
 		return input.Errorf("scale %v: must be above 0", o.Scale)
 	}

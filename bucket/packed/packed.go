@@ -93,9 +93,7 @@ func (p *Plan) Cost() bucket.Cost { return p.cost }
 
 // Rest plans what is left of an epoch, by the same costs, for other ranks.
 func (p *Plan) Rest(l bucket.Lengths, g bucket.Group) (bucket.Planner, error) {
-	f := p.Config()
-	f.Ranks, f.Speeds = g.Ranks, g.Speeds
-	return Make(l, p.given, f)
+	return Make(l, p.given, p.ConfigOf(g))
 }
 
 // StepSize is what a step of the predicted epoch holds over all ranks, in the mean.
@@ -207,7 +205,7 @@ func (p *Plan) keys(of bucket.Samples, seed, epoch uint64) ordering.Keys {
 // for which no rank has room waits for the next step.
 func (p *Plan) Schedule(l bucket.Lengths, seed, epoch uint64) *bucket.Schedule {
 	c, of := p.cost, p.Of(l)
-	o := ordering.New(l, nil, p.keys(of, seed, epoch))
+	o := ordering.New(l, p.keys(of, seed, epoch))
 	o.Fill(l)
 	end := o.Batched()
 	length := func(i uint32) int { return min(int(l[i]), p.Limit) }

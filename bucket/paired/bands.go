@@ -3,6 +3,7 @@ package paired
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sort"
 
 	"github.com/evenkeel/evenkeel/bucket/internal/ordering"
@@ -64,9 +65,7 @@ func (b bands) Lay(shapes []shape, none []bool, chance float64) *bands {
 		}
 		filled += b.batches[i]
 	}
-	for i, j := 0, len(b.edges)-1; i < j; i, j = i+1, j-1 {
-		b.edges[i], b.edges[j] = b.edges[j], b.edges[i]
-	}
+	slices.Reverse(b.edges)
 	n := len(b.edges) + 1
 	b.least, b.most, b.offset = make([]int, n), make([]int, n), make([]int, n)
 	for k, s := range shapes {

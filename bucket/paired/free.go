@@ -2,6 +2,7 @@ package paired
 
 import (
 	"math"
+	"slices"
 
 	"github.com/evenkeel/evenkeel/bucket/internal/partition"
 )
@@ -36,9 +37,7 @@ func cutRow(row []shape, room func(shape) int, seconds func(shape, int) float64)
 	for k := len(cells) - 1; k > 0; k = from[k] {
 		ends = append(ends, cells[k])
 	}
-	for i, j := 0, len(ends)-1; i < j; i, j = i+1, j-1 {
-		ends[i], ends[j] = ends[j], ends[i]
-	}
+	slices.Reverse(ends)
 	return ends
 }
 

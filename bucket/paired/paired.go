@@ -114,7 +114,6 @@ func (p *Plan) prepare(l bucket.Lengths, shapes []shape, c Cost) (rate []float64
 func (p *Plan) fit(l bucket.Lengths, hist []uint32) error {
 	two := p.cost
 	p.Limit = 1
-	two.none = make([]bool, len(two.shapes))
 	missing, first := 0, -1
 	for k, n := range hist {
 		switch {
@@ -205,7 +204,7 @@ func (p *Plan) newOrder(l bucket.Lengths, seed, epoch uint64) *ordering.Order {
 		}
 		return group(position, kind)
 	}
-	return ordering.New(l, nil, k)
+	return ordering.New(l, k)
 }
 
 // dispatch cuts an epoch by some settings.
@@ -251,9 +250,7 @@ func (p *Plan) Cost() bucket.Cost { return p.cost }
 
 // Rest plans what is left of an epoch, by the same costs, for other ranks.
 func (p *Plan) Rest(l bucket.Lengths, g bucket.Group) (bucket.Planner, error) {
-	f := p.Config()
-	f.Ranks, f.Speeds = g.Ranks, g.Speeds
-	return plan(l, p.cost.shapes, p.cost.of, f)
+	return plan(l, p.cost.shapes, p.cost.of, p.ConfigOf(g))
 }
 
 // StepSize is what a step of the predicted epoch holds over all ranks, in the mean: both lengths count.

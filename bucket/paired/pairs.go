@@ -1,12 +1,8 @@
 package paired
 
 import (
-	"encoding/binary"
-	"encoding/hex"
 	"math"
 	"slices"
-
-	"github.com/zeebo/xxh3"
 
 	"github.com/evenkeel/evenkeel/bucket"
 	"github.com/evenkeel/evenkeel/bucket/internal/input"
@@ -52,18 +48,13 @@ func New(sources, targets bucket.Lengths) (*Pairs, error) {
 
 // Checksum names the lengths: XXH3 of source and target of each sample as little-endian 32-bit numbers, in hexadecimal.
 func (p *Pairs) Checksum() string {
-	h := xxh3.New()
-	buf := make([]byte, 0, 1<<16)
-	for i, k := range p.Kinds {
-		s := p.shapes[k]
-		buf = binary.LittleEndian.AppendUint32(buf, uint32(s.Source))
-		buf = binary.LittleEndian.AppendUint32(buf, uint32(s.Target))
-		if len(buf) == cap(buf) || i == len(p.Kinds)-1 {
-			_, _ = h.Write(buf) // never fails
-			buf = buf[:0]
+	return input.Checksum(func(yield func(uint32) bool) {
+		for _, k := range p.Kinds {
+			if s := p.shapes[k]; !yield(uint32(s.Source)) || !yield(uint32(s.Target)) {
+				return
+			}
 		}
-	}
-	return hex.EncodeToString(h.Sum(nil))
+	})
 }
 
 // Of are the two lengths of a sample.

@@ -24,7 +24,6 @@ type Plan struct {
 	knobs partition.Knobs
 	job   partition.Job
 	width []uint32 // per length: its jitter
-	full  []uint32 // histogram of all lengths, those left out too
 }
 
 // Make plans. Errors of what was given are of bucket.ErrInput.
@@ -78,13 +77,12 @@ func Bind(file *bucket.Plan, l bucket.Lengths) (*Plan, error) {
 // prepare derives what is not in the file: the rate is the least time per sample of each length.
 func (p *Plan) prepare(l bucket.Lengths, c bucket.Cost) (rate []float64, err error) {
 	p.knobs = partition.KnobsOf(p.Mixing)
-	p.full = l.Histogram()
 	limits, err := partition.StepLimits(&p.Plan)
 	if err != nil {
 		return nil, err
 	}
 	p.given, p.cost = c, device{c, limits}
-	hist := slices.Clone(p.full)
+	hist := l.Histogram()
 	name := func(length int) string { return fmt.Sprint("length ", length) }
 	if err := partition.CheckLimits(&p.Plan, l, hist, limits.Tokens, p.cost.room, name); err != nil {
 		return nil, err
@@ -123,8 +121,6 @@ func (p *Plan) keys(seed, epoch uint64) ordering.Keys {
 		for top>>shift > ordering.FewGroups {
 			shift++
 		}
-	default:
-		k.ByLength = true
 	}
 	k.Groups = int(top>>shift) + 2
 	last, width, random := k.Groups-1, p.width, p.knobs.Random
@@ -153,7 +149,7 @@ func (p *Plan) keys(seed, epoch uint64) ordering.Keys {
 
 // dispatch cuts an epoch by some settings.
 func (p *Plan) dispatch(l bucket.Lengths, s bucket.Settings, seed, epoch uint64) *partition.Epoch {
-	o := ordering.New(l, p.full, p.keys(seed, epoch))
+	o := ordering.New(l, p.keys(seed, epoch))
 	job := p.job
 	job.Settings = s
 	if p.knobs.Loose {
@@ -207,9 +203,7 @@ func (p *Plan) Cost() bucket.Cost { return p.cost }
 
 // Rest plans what is left of an epoch, by the same costs, for other ranks.
 func (p *Plan) Rest(l bucket.Lengths, g bucket.Group) (bucket.Planner, error) {
-	f := p.Config()
-	f.Ranks, f.Speeds = g.Ranks, g.Speeds
-	return Make(l, p.given, f)
+	return Make(l, p.given, p.ConfigOf(g))
 }
 
 // StepSize is what a step of the predicted epoch holds over all ranks, in the mean.

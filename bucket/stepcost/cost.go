@@ -24,15 +24,10 @@ import (
 // fit's worst error, is within the limit. It never fits if a trial at most as long and
 // as large ran out of memory, nor if it is longer than every trial.
 type Model struct {
+	trials
 	lengths []int
 	series  [][]Trial // per length, those that ran, smoothed
-	steps   []step
-	time    *fit // nil: interpolate
-	peak    *fit // nil: only what ran
-	limit   float64
-
-	table       Table // as given
-	memoryLimit int64
+	time    *fit      // nil: interpolate
 }
 
 // closeFit is the worst relative error with which a fit is taken without comparison:
@@ -44,47 +39,33 @@ func New(t Table, limit int64) (*Model, error) {
 	if t.Pairs() {
 		return nil, input.Errorf("the table is of samples with two lengths: plan two columns by --pair apart")
 	}
-	c := &Model{limit: float64(limit), table: t, memoryLimit: limit}
-	var largest float64
-	peaks := true
-	for _, r := range t {
-		if r.OutOfMemory {
-			continue
-		}
+	known, err := observe(t, limit, oneLength(0))
+	if err != nil {
+		return nil, err
+	}
+	c := &Model{trials: known}
+	c.source = t[len(t)-1].Length // even if it ran out of memory: a smaller batch may fit
+	for _, r := range c.ran {
 		if n := len(c.lengths); n == 0 || c.lengths[n-1] != r.Length {
 			c.lengths = append(c.lengths, r.Length)
 			c.series = append(c.series, nil)
 		}
 		n := len(c.series) - 1
 		c.series[n] = append(c.series[n], r)
-		largest = max(largest, float64(r.PeakBytes))
-		peaks = peaks && r.PeakBytes > 0
 	}
-	if len(c.lengths) == 0 {
-		return nil, input.Errorf("the table has no trial that ran: every one is out of memory")
-	}
-	if limit <= 0 {
-		c.limit = largest
-	}
-	f := leastSquares(c.series, 0, func(r Trial) float64 { return r.Seconds })
+	f := leastSquares(c.ran, oneLength(0), seconds)
 	if f != nil && f.max > closeFit {
-		f = cmp.Or(inTiles(c.series, f), f)
+		f = cmp.Or(inTiles(c.ran, f), f)
 	}
 	if f != nil && (f.max <= closeFit || !c.better(f)) {
 		c.time = f
 	}
-	if peaks {
-		if p := leastSquares(c.series, 0, func(r Trial) float64 { return float64(r.PeakBytes) }); p != nil && p.max <= 0.02 {
-			c.peak = p
-		}
-	}
-	c.memory(t)
 	smooth(c.series)
 	return c, nil
 }
 
-// Source is the table and the memory limit that the model was made from.
-func (c *Model) Source() (t Table, limit int64) { return c.table, c.memoryLimit }
+// Cap is the largest batch of that length that fits into memory; 0 where none does or every trial is shorter.
+func (c *Model) Cap(length int) int { return c.fitting(length, 0) }
 
 // Smoothed says how seconds are predicted: "fit" or "isotonic".
 func (c *Model) Smoothed() string {
@@ -123,7 +104,7 @@ func (c *Model) better(f *fit) bool {
 func (c *Model) Seconds(length, batch int) float64 {
 	if c.time != nil {
 		// Beyond the table a fit may bend down; it never goes below its smallest step.
-		return max(c.time.at(length, batch), 1e-12)
+		return max(c.time.at(length, 0, batch), 1e-12)
 	}
 	i := sort.SearchInts(c.lengths, length)
 	if i == len(c.lengths) {
@@ -165,13 +146,9 @@ func along(s []Trial, batch int) float64 {
 func (c *Model) Breaks(length int) []int {
 	var out []int
 	if c.time != nil {
-		tile := c.Tile()
-		for tokens := tile; tile > 0; tokens += tile {
-			b := tokens / length
-			if b > c.Cap(length) {
-				break
-			}
-			out = append(out, max(1, b))
+		tile, top := c.Tile(), c.Cap(length)
+		for tokens := tile; tile > 0 && tokens/length <= top; tokens += tile {
+			out = append(out, max(1, tokens/length))
 		}
 		return slices.Compact(out)
 	}

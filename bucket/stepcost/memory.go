@@ -2,55 +2,74 @@ package stepcost
 
 import (
 	"math"
-	"sort"
+	"slices"
+
+	"github.com/evenkeel/evenkeel/bucket/internal/input"
 )
 
-// Cap is the largest batch of that length that fits into memory; 0 where none does or every trial is shorter.
-func (c *Model) Cap(length int) int {
-	if length > c.steps[len(c.steps)-1].length {
+// trials are a table's, and what they say of memory.
+type trials struct {
+	ran, out       []Trial
+	source, target int  // nothing longer fits
+	peak           *fit // nil: only what ran
+	limit          float64
+
+	table       Table // as given
+	memoryLimit int64
+}
+
+// observe sorts a table's trials, and fits their peaks. Limit is the memory in bytes; 0 is the largest peak that ran.
+func observe(t Table, limit int64, m polynomial) (trials, error) {
+	c := trials{limit: float64(limit), table: t, memoryLimit: limit}
+	largest := int64(0)
+	for _, r := range t {
+		if r.OutOfMemory {
+			c.out = append(c.out, r)
+			continue
+		}
+		c.ran = append(c.ran, r)
+		c.source, c.target = max(c.source, r.Length), max(c.target, r.Target)
+		largest = max(largest, r.PeakBytes)
+	}
+	if len(c.ran) == 0 {
+		return c, input.Errorf("the table has no trial that ran: every one is out of memory")
+	}
+	if limit <= 0 {
+		c.limit = float64(largest)
+	}
+	if !slices.ContainsFunc(c.ran, func(r Trial) bool { return r.PeakBytes <= 0 }) {
+		if f := leastSquares(c.ran, m, func(r Trial) float64 { return float64(r.PeakBytes) }); f != nil && f.max <= 0.02 {
+			c.peak = f
+		}
+	}
+	return c, nil
+}
+
+// Source is the table and the memory limit that the model was made from.
+func (c *trials) Source() (t Table, limit int64) { return c.table, c.memoryLimit }
+
+// fitting is the largest batch of these lengths that fits into memory; 0 where none does or every trial is shorter.
+func (c *trials) fitting(source, target int) int {
+	if source > c.source || target > c.target {
 		return 0
 	}
 	fits, bad := 0, math.MaxInt
-	if i := sort.Search(len(c.steps), func(k int) bool { return c.steps[k].length >= length }); i < len(c.steps) {
-		fits = c.steps[i].fits
+	for _, r := range c.ran {
+		if r.Length >= source && r.Target >= target && (c.limit == 0 || float64(r.PeakBytes) <= c.limit) {
+			fits = max(fits, r.Batch)
+		}
 	}
-	if i := sort.Search(len(c.steps), func(k int) bool { return c.steps[k].length > length }); i > 0 {
-		bad = c.steps[i-1].bad
+	for _, r := range c.out {
+		if r.Length <= source && r.Target <= target {
+			bad = min(bad, r.Batch)
+		}
 	}
 	if c.peak != nil {
 		room := c.limit / (1 + c.peak.max)
-		slope := c.peak.at(length, 1) - c.peak.at(length, 0)
+		slope := c.peak.at(source, target, 1) - c.peak.at(source, target, 0)
 		if n := math.Floor((room-c.peak.w[0])/slope + 1e-9); slope > 0 && n > float64(fits) {
 			fits = int(min(n, MaxLength))
 		}
 	}
 	return max(0, min(fits, bad-1))
-}
-
-// step is what the trials at one length say of memory: the largest batch that ran there
-// or at a longer one, the smallest that did not there or at a shorter one.
-type step struct{ length, fits, bad int }
-
-func (c *Model) memory(t Table) {
-	bad := math.MaxInt
-	for _, r := range t {
-		if n := len(c.steps); n == 0 || c.steps[n-1].length != r.Length {
-			c.steps = append(c.steps, step{r.Length, 0, bad})
-		}
-		s := &c.steps[len(c.steps)-1]
-		if r.OutOfMemory {
-			bad = min(bad, r.Batch)
-			s.bad = bad
-		} else if c.limit == 0 || float64(r.PeakBytes) <= c.limit {
-			s.fits = max(s.fits, r.Batch)
-		}
-	}
-	for i := len(c.steps) - 2; i >= 0; i-- {
-		c.steps[i].fits = max(c.steps[i].fits, c.steps[i+1].fits)
-	}
-}
-
-// Longest is the longest sample of which at least one fits.
-func (c *Model) Longest() int {
-	return sort.Search(c.steps[len(c.steps)-1].length, func(l int) bool { return c.Cap(l+1) < 1 })
 }

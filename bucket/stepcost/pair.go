@@ -1,10 +1,6 @@
 package stepcost
 
-import (
-	"math"
-
-	"github.com/evenkeel/evenkeel/bucket/internal/input"
-)
+import "github.com/evenkeel/evenkeel/bucket/internal/input"
 
 // PairModel predicts a step of samples whose sources and targets are padded apart, on one rank of speed 1.
 //
@@ -16,13 +12,8 @@ import (
 // 2%, also if the predicted peak, enlarged by the fit's worst error, is within the limit. It never fits if a trial that was as small in all
 // three ran out of memory, nor if it is longer than every trial in either length.
 type PairModel struct {
-	time, peak     *pairFit // peak nil: only what ran
-	ran, out       []Trial
-	source, target int // the longest of the trials that ran
-	limit          float64
-
-	table       Table // as given
-	memoryLimit int64
+	trials
+	time *fit
 }
 
 // NewPair prepares a table of trials with two lengths. Limit is the memory in bytes; 0 is the largest peak that ran.
@@ -30,38 +21,17 @@ func NewPair(t Table, limit int64) (*PairModel, error) {
 	if len(t) > 0 && !t.Pairs() {
 		return nil, input.Errorf("the table is of samples with one length: profile with --pair apart")
 	}
-	c := &PairModel{limit: float64(limit), table: t, memoryLimit: limit}
-	var largest float64
-	peaks := true
-	for _, r := range t {
-		if r.OutOfMemory {
-			c.out = append(c.out, r)
-			continue
-		}
-		c.ran = append(c.ran, r)
-		c.source, c.target = max(c.source, r.Length), max(c.target, r.Target)
-		largest = max(largest, float64(r.PeakBytes))
-		peaks = peaks && r.PeakBytes > 0
+	m := twoLengths()
+	known, err := observe(t, limit, m)
+	if err != nil {
+		return nil, err
 	}
-	if len(c.ran) == 0 {
-		return nil, input.Errorf("the table has no trial that ran: every one is out of memory")
-	}
-	if limit <= 0 {
-		c.limit = largest
-	}
-	if c.time = fitPairs(c.ran, func(r Trial) float64 { return r.Seconds }); c.time == nil {
-		return nil, input.Errorf("the table has %d trials that ran: a fit of both lengths needs at least %d that differ in source, target and batch", len(c.ran), leastPairs)
-	}
-	if peaks {
-		if f := fitPairs(c.ran, func(r Trial) float64 { return float64(r.PeakBytes) }); f != nil && f.worst <= 0.02 {
-			c.peak = f
-		}
+	c := &PairModel{trials: known}
+	if c.time = leastSquares(c.ran, m, seconds); c.time == nil {
+		return nil, input.Errorf("the table has %d trials that ran: a fit of both lengths needs at least %d that differ in source, target and batch", len(c.ran), m.least)
 	}
 	return c, nil
 }
-
-// Source is the table and the memory limit that the model was made from.
-func (c *PairModel) Source() (t Table, limit int64) { return c.table, c.memoryLimit }
 
 // Seconds is the predicted duration of a step with a batch of so many samples padded to these lengths.
 func (c *PairModel) Seconds(source, target, batch int) float64 {
@@ -69,27 +39,4 @@ func (c *PairModel) Seconds(source, target, batch int) float64 {
 }
 
 // Cap is the largest batch of these lengths that fits into memory; 0 where none does or every trial is shorter.
-func (c *PairModel) Cap(source, target int) int {
-	if source > c.source || target > c.target {
-		return 0
-	}
-	fits, bad := 0, math.MaxInt
-	for _, r := range c.ran {
-		if r.Length >= source && r.Target >= target && (c.limit == 0 || float64(r.PeakBytes) <= c.limit) {
-			fits = max(fits, r.Batch)
-		}
-	}
-	for _, r := range c.out {
-		if r.Length <= source && r.Target <= target {
-			bad = min(bad, r.Batch)
-		}
-	}
-	if c.peak != nil {
-		room := c.limit / (1 + c.peak.worst)
-		slope := c.peak.at(source, target, 1) - c.peak.at(source, target, 0)
-		if n := math.Floor((room-c.peak.w[0])/slope + 1e-9); slope > 0 && n > float64(fits) {
-			fits = int(min(n, MaxLength))
-		}
-	}
-	return max(0, min(fits, bad-1))
-}
+func (c *PairModel) Cap(source, target int) int { return c.fitting(source, target) }

@@ -87,8 +87,8 @@ func TestPairModel(t *testing.T) {
 		if c.Cap(1001, 5) != 0 || c.Cap(5, 701) != 0 {
 			t.Error("longer than every trial, and fits")
 		}
-		if c.time.worst > 4*close {
-			t.Error(c.time.worst)
+		if c.time.max > 4*close {
+			t.Error(c.time.max)
 		}
 		h, ok := HeldOut(table)
 		if !ok || h.Median > close || h.Target == 0 {

@@ -1,38 +1,37 @@
 package stepcost
 
-import "math"
+import (
+	"maps"
+	"math"
+	"slices"
+)
 
 // smooth makes seconds rise with batch and with length: the pool-adjacent-violators rule
 // (Ayer et al., An empirical distribution function for sampling with incomplete
 // information, 1955) over batch and over length in turn, on logarithms since noise is
 // relative, until both hold to 1 part in 10^6, then a running maximum for the rest.
 func smooth(series [][]Trial) {
-	byBatch := map[int][][2]int{}
-	for i, s := range series {
-		for k, r := range s {
-			byBatch[r.Batch] = append(byBatch[r.Batch], [2]int{i, k})
+	var runs [][]*Trial // over batch, then over length
+	byBatch := map[int][]*Trial{}
+	for _, s := range series {
+		var run []*Trial
+		for k := range s {
+			run = append(run, &s[k])
+			byBatch[s[k].Batch] = append(byBatch[s[k].Batch], &s[k])
 		}
+		runs = append(runs, run)
 	}
+	runs = slices.AppendSeq(runs, maps.Values(byBatch))
 	for range 20 {
 		moved := 0.0
-		for _, s := range series {
-			y := make([]float64, len(s))
-			for k := range s {
-				y[k] = math.Log(s[k].Seconds)
+		for _, run := range runs {
+			y := make([]float64, len(run))
+			for k, r := range run {
+				y[k] = math.Log(r.Seconds)
 			}
 			for k, v := range isotonic(y) {
 				moved = max(moved, math.Abs(v-y[k]))
-				s[k].Seconds = math.Exp(v)
-			}
-		}
-		for _, cells := range byBatch {
-			y := make([]float64, len(cells))
-			for k, at := range cells {
-				y[k] = math.Log(series[at[0]][at[1]].Seconds)
-			}
-			for k, v := range isotonic(y) {
-				moved = max(moved, math.Abs(v-y[k]))
-				series[cells[k][0]][cells[k][1]].Seconds = math.Exp(v)
+				run[k].Seconds = math.Exp(v)
 			}
 		}
 		if moved < 1e-6 {

@@ -1,8 +1,13 @@
-// Package input makes the errors of length buckets that are the fault of a file or a setting.
+// Package input makes the checksums of what is read, and the errors that are the fault of a file or a setting.
 package input
 
 import (
+	"encoding/binary"
+	"encoding/hex"
 	"fmt"
+	"iter"
+
+	"github.com/zeebo/xxh3"
 
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
@@ -18,3 +23,17 @@ type bad struct{ text string }
 func (b *bad) Error() string        { return b.text }
 func (b *bad) Is(target error) bool { return target == Err }
 func (b *bad) BadInput() bool       { return true }
+
+// Checksum is the XXH3 of numbers as 4 little-endian bytes each, in hexadecimal.
+func Checksum(numbers iter.Seq[uint32]) string {
+	h := xxh3.New()
+	buf := make([]byte, 0, 1<<16)
+	for v := range numbers {
+		if buf = binary.LittleEndian.AppendUint32(buf, v); len(buf) == cap(buf) {
+			_, _ = h.Write(buf) // never fails
+			buf = buf[:0]
+		}
+	}
+	_, _ = h.Write(buf)
+	return hex.EncodeToString(h.Sum(nil))
+}

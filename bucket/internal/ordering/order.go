@@ -14,8 +14,6 @@ type Keys struct {
 	Limit       uint32 // longer samples are cut to this length
 	// Group is the group of a sample at a position, of a length.
 	Group func(position int, length uint32) int
-	// ByLength: the group follows from the length alone, so the histogram is enough to lay the groups out.
-	ByLength bool
 }
 
 // NewKeys are those of an epoch without its groups.
@@ -41,33 +39,16 @@ type Order struct {
 	sum   []uint64 // of the lengths of all groups before each
 }
 
-// New lays out the groups. It passes over the lengths once, or where the group follows from the length, over their histogram alone.
-func New(l, hist []uint32, k Keys) *Order {
+// New lays out the groups. It passes over the lengths once.
+func New(l []uint32, k Keys) *Order {
 	o := &Order{Keys: k, start: make([]int, k.Groups+1), pad: make([]uint32, k.Groups), sum: make([]uint64, k.Groups+1)}
-	add := func(g int, n, longest uint32, sum uint64) {
-		o.start[g+1] += int(n)
-		o.pad[g] = max(o.pad[g], longest)
-		o.sum[g+1] += sum
-	}
-	if k.ByLength {
-		for v, n := range hist {
-			if n > 0 {
-				cut := min(uint32(v), k.Limit)
-				add(k.Group(0, uint32(v)), n, cut, uint64(n)*uint64(cut))
-			}
-		}
-	} else {
-		half := len(l) / 2
-		var a, b []tally
-		Both(func() { a = k.tally(l, 0, half) }, func() { b = k.tally(l, half, len(l)) })
-		for g := range k.Groups {
-			add(g, a[g].n, a[g].longest, a[g].sum)
-			add(g, b[g].n, b[g].longest, b[g].sum)
-		}
-	}
+	half := len(l) / 2
+	var a, b []tally
+	both(func() { a = k.tally(l, 0, half) }, func() { b = k.tally(l, half, len(l)) })
 	for g := range k.Groups {
-		o.start[g+1] += o.start[g]
-		o.sum[g+1] += o.sum[g]
+		o.start[g+1] = o.start[g] + int(a[g].n+b[g].n)
+		o.sum[g+1] = o.sum[g] + a[g].sum + b[g].sum
+		o.pad[g] = max(a[g].longest, b[g].longest)
 		if g > 0 {
 			o.pad[g] = max(o.pad[g], o.pad[g-1])
 		}
@@ -121,17 +102,17 @@ func (o *Order) Fill(l []uint32) {
 		first[g] = o.start[g]
 		second[g] = o.start[g] + low[g]
 	}
-	Both(func() { o.scatter(l, 0, half, first, index) }, func() { o.scatter(l, half, len(l), second, index) })
+	both(func() { o.scatter(l, 0, half, first, index) }, func() { o.scatter(l, half, len(l), second, index) })
 	middle := 0
 	for middle < groups && o.start[middle] < half {
 		middle++
 	}
-	Both(func() { o.shuffles(0, middle, index) }, func() { o.shuffles(middle, groups, index) })
+	both(func() { o.shuffles(0, middle, index) }, func() { o.shuffles(middle, groups, index) })
 	o.Index = index
 }
 
-// Both runs two functions side by side.
-func Both(a, b func()) {
+// both runs two functions side by side.
+func both(a, b func()) {
 	var wait sync.WaitGroup
 	wait.Go(a)
 	b()

@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/evenkeel/evenkeel/bucket"
@@ -43,15 +44,7 @@ func slots(speeds []float64, most int) (ranks []int, classes []class) {
 			ranks = append(ranks, r)
 		}
 	}
-	slices.SortStableFunc(classes, func(a, b class) int {
-		switch {
-		case a.share > b.share:
-			return -1
-		case a.share < b.share:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(classes, func(a, b class) int { return cmp.Compare(b.share, a.share) })
 	return ranks, classes
 }
 

@@ -27,13 +27,12 @@ class Costs:
             raise ScheduleError(f"{name}: a plan of two lengths per sample (--pair apart): lengths that become known late are one per sample; plan --pair sum or max, or give the lengths")
         if not table:
             raise ScheduleError(f"{name}: the plan has no table of trials: make it with --table")
-        self._memory(table)
         ran = [t for t in table if not t.get("out_of_memory")]
         if not ran:
             raise ScheduleError(f"{name}: no trial of the table ran")
         if self.limit <= 0:
             self.limit = max(float(t.get("peak_bytes", 0)) for t in ran)
-            self._memory(table)
+        self._memory(table)
         self.longest = self._steps[-1][0]
         self._peak = None
         if all(t.get("peak_bytes") for t in ran):

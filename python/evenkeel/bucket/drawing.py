@@ -56,7 +56,7 @@ class Drawing:
 
     def _fetch(self):
         try:
-            for samples in DataLoader(self.loader.dataset, batch_sampler=_Chunks(self._chunks), collate_fn=_same, **self.loader._others):
+            for samples in DataLoader(self.loader.dataset, batch_sampler=self._chunks(), collate_fn=_same, **self.loader._others):
                 self.received += len(samples)
                 if samples:
                     self.arrived.put(samples)
@@ -113,16 +113,6 @@ class Drawing:
             raise ScheduleError(f"sample {position}: {what} when it was processed first; with pool=True dataset[i] must give the same whenever it is asked within an epoch")
         if self.spare is None or length < self.spare[0]:
             self.spare = length, position, sample
-
-
-class _Chunks:
-    """A batch_sampler whose length nobody knows."""
-
-    def __init__(self, chunks):
-        self.chunks = chunks
-
-    def __iter__(self):
-        return self.chunks()
 
 
 def _same(samples):

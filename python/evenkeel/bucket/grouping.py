@@ -115,7 +115,7 @@ class Grouping:
                         room[r] -= min(8, room[r])
             return out
         mean = self._seconds / max(1, self._told)
-        loads = [(self._load(r) + mean * len(self.coming[r])) / self.speeds[r] for r in range(self.ranks)]
+        loads = [(sum(s for _, _, s in self._cut(r, self.target)) + mean * len(self.coming[r])) / self.speeds[r] for r in range(self.ranks)]
         while self.left():
             r = int(numpy.argmin(loads))
             if self.held(r) >= self.window:
@@ -124,9 +124,6 @@ class Grouping:
             out[r] += new
             loads[r] += mean * len(new) / self.speeds[r]
         return out
-
-    def _load(self, rank):
-        return sum(s for _, _, s in self._cut(rank, self.target))
 
     # Hearing.
 
@@ -274,17 +271,10 @@ class Grouping:
             cuts = [self._into(r, n) for r in range(self.ranks)]
             if any(c is None for c in cuts):
                 continue
-            total = sum(max(c[k][2] for c in cuts if k < len(c)) for k in range(max(map(len, cuts))))
+            total = total_seconds(cuts)
             if least is None or total < least:
                 best, least = cuts, total
-        out = deque()
-        for k in range(max(map(len, best))):
-            parts = []
-            for r, c in enumerate(best):
-                w = self.windows[r]
-                start, n = c[k][:2] if k < len(c) else (0, 0)
-                parts.append(w.part(slice(start, start + n)))
-            out.append(parts)
+        out = last_steps(self.windows, best)
         self.windows = [Window() for _ in range(self.ranks)]
         return out
 
@@ -313,6 +303,16 @@ class Grouping:
             for r, p in enumerate(parts):
                 out[r] += p.positions
         return out
+
+
+def total_seconds(cuts):
+    """What the steps take if each rank's n-th batch is in the n-th step."""
+    return sum(max(c[k][2] for c in cuts if k < len(c)) for k in range(max(map(len, cuts))))
+
+
+def last_steps(windows, cuts):
+    """The steps of windows that are cut for good; a rank without a batch is idle."""
+    return deque([w.part(slice(c[k][0], c[k][0] + c[k][1])) if k < len(c) else Part([], 0, 0) for w, c in zip(windows, cuts)] for k in range(max(map(len, cuts))))
 
 
 def weights(parts):

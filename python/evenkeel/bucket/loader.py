@@ -14,10 +14,10 @@ import shutil
 import subprocess
 import tempfile
 
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 
 from .online import OnlineLoader
-from .place import OURS, MicroBatch, place
+from .place import OURS, MicroBatch, check, place
 from .schedule import Sampler, ScheduleError
 
 
@@ -51,8 +51,7 @@ class Loader:
         return OnlineLoader(dataset, lengths, **more)
 
     def __init__(self, dataset, lengths, plan, *, online=False, rank=None, ranks=None, speeds=None, seed=1, labels=None, command=None, cache=None, **others):
-        if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
-            raise ScheduleError("the data set has no length and no positions (an IterableDataset): lengths belong to positions")
+        check(dataset, labels)
         if wrong := [k for k in OURS if k in others]:
             raise ScheduleError(f"{', '.join(wrong)}: the plan says which samples make a batch; leave it out")
         self.rank, self.ranks = place(rank, ranks)
@@ -60,8 +59,6 @@ class Loader:
         self._speeds = self._check_speeds(speeds)
         self._begun = None  # the state of self.epoch that others began, or these ranks at other speeds
         self._labels, self._size = labels, len(dataset)
-        if labels is not None and len(labels) != self._size:
-            raise ScheduleError(f"labels: {len(labels)} of them; the data set has {self._size} samples")
         self._source = source(lengths, str(plan), self._size, seed, command, cache)
         self._now = None  # the sampler of self.epoch
         self._queue = collections.deque()

@@ -14,12 +14,13 @@ import zlib
 import numpy
 import torch
 import torch.distributed as dist
-from torch.utils.data import IterableDataset, default_collate
+from torch.utils.data import default_collate
+from torch.utils.data._utils.pin_memory import pin_memory
 
 from .cost import Costs, read_plan
 from .drawing import Drawing
 from .grouping import Grouping, weights
-from .place import MicroBatch, OURS, place
+from .place import MicroBatch, OURS, check, place
 from .pooled import Pool
 from .record import Record
 from .schedule import ScheduleError
@@ -79,8 +80,7 @@ class OnlineLoader:
         self._shards = self._gather_shards(shard)
 
     def _prepare(self, path, shard):
-        if isinstance(self.dataset, IterableDataset) or not hasattr(self.dataset, "__len__"):
-            raise ScheduleError("the data set has no length and no positions (an IterableDataset): ranks share out positions")
+        check(self.dataset, None, "ranks share out positions")
         if wrong := [k for k in OURS if k in self._others]:
             raise ScheduleError(f"{', '.join(wrong)}: the plan says what makes a batch; leave it out")
         self._plan = plan = read_plan(path)
@@ -160,7 +160,7 @@ class OnlineLoader:
     def _queue(self):
         """What is left to draw, and per queue how many of it come from the state."""
         random = numpy.random.RandomState([self.seed & 0xFFFFFFFF, self.seed >> 32 & 0xFFFFFFFF, self.epoch])
-        state = self._state or {"drawn": [0] * (1 if self._shards is None else self.ranks), "pending": [[]] * self.ranks}
+        state = self._stand()
         if self._shards is None:
             orders, fronts = [random.permutation(len(self.dataset))], [[i for p in state["pending"] for i in p]]
         else:
@@ -195,17 +195,19 @@ class OnlineLoader:
 
     def state_dict(self):
         """Where the loader stands, after whole steps; the same on every rank. It lists the samples that are drawn and not trained on yet."""
-        state = self._state or {"drawn": [0] * (1 if self._shards is None else self.ranks), "pending": [[]] * self.ranks}
         return {"version": 1, "online": True, "samples": len(self.dataset), "plan": self._plan["checksum"], "ranks": self.ranks, "seed": self.seed,
-                "epoch": self.epoch, "step": self.step, **state}
+                "epoch": self.epoch, "step": self.step, **self._stand()}
+
+    def _stand(self):
+        return self._state or {"drawn": [0] * (1 if self._shards is None else self.ranks), "pending": [[]] * self.ranks}
 
     def load_state_dict(self, state):
         """Goes to where the state says. With one queue, the state may come from another number of ranks, with their plan."""
         if not isinstance(state, dict) or not state.get("online"):
             raise ScheduleError("not a resume state of an online loader")
         now = self.state_dict()
-        check = ["version", "samples", "seed"] + (["ranks", "plan"] if self._shards is not None or state.get("ranks") == self.ranks else [])
-        for k in check:
+        same = ["version", "samples", "seed"] + (["ranks", "plan"] if self._shards is not None or state.get("ranks") == self.ranks else [])
+        for k in same:
             if state.get(k) != now[k]:
                 raise ScheduleError(f"resume state: {k} is {state.get(k)!r}, the loader's {now[k]!r}")
         try:
@@ -241,7 +243,8 @@ class _Run:
 
     def _group(self):
         try:
-            self._rounds()
+            with contextlib.ExitStack() as files:
+                self._rounds(files)
         except BaseException as e:
             self._hand(e)
         finally:
@@ -252,11 +255,7 @@ class _Run:
             with contextlib.suppress(queue.Full):
                 return self.out.put(item, timeout=.1)
 
-    def _rounds(self):
-        with contextlib.ExitStack() as files:
-            self._hear_all(files)
-
-    def _hear_all(self, files):
+    def _rounds(self, files):
         me, fault = self.loader, None
         order, before = me._queue()
         plan = me._plan
@@ -354,7 +353,6 @@ class _Run:
         batch = MicroBatch(positions, step, True, factors[0], factors[1], factors[2] if me._labels else None, not part.positions)
         batch.data = me._collate(samples)
         if me._pin:
-            from torch.utils.data._utils.pin_memory import pin_memory
             batch.data = pin_memory(batch.data)
         return batch
 

@@ -5,11 +5,12 @@ import dataclasses
 import json
 
 import torch
-from torch.utils.data import Dataset, IterableDataset, default_collate
+from torch.utils.data import Dataset, default_collate
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from .loader import source
-from .schedule import Sampler, ScheduleError
+from .place import check
+from .schedule import Sampler
 
 
 @dataclasses.dataclass
@@ -43,10 +44,7 @@ class Pieces(Dataset):
     samples of a piece, so that all samples of an epoch count alike: a round that happens to have more samples counts more."""
 
     def __init__(self, dataset, lengths, plan, *, seed=1, labels=None, collate_fn=default_collate, command=None, cache=None):
-        if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
-            raise ScheduleError("the data set has no length and no positions (an IterableDataset): lengths belong to positions")
-        if labels is not None and len(labels) != len(dataset):
-            raise ScheduleError(f"labels: {len(labels)} of them; the data set has {len(dataset)} samples")
+        check(dataset, labels)
         self.dataset, self._labels, self._collate = dataset, labels, collate_fn
         self._source = source(lengths, str(plan), len(dataset), seed, command, cache)
         self._epoch = torch.zeros(1, dtype=torch.int64).share_memory_()  # workers that outlive an epoch see it, too

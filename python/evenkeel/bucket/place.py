@@ -4,6 +4,7 @@ import contextlib
 import os
 
 import torch.distributed
+from torch.utils.data import IterableDataset
 
 from .schedule import ScheduleError
 
@@ -41,6 +42,14 @@ class MicroBatch:
 
     def __repr__(self):
         return f"MicroBatch(step={self.step}, {len(self.samples)} samples, weight={self.weight:.4g}, last={self.last}, idle={self.idle})"
+
+
+def check(dataset, labels=None, why="lengths belong to positions"):
+    """Refuses a data set without positions, and labels that are not its own."""
+    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
+        raise ScheduleError(f"the data set has no length and no positions (an IterableDataset): {why}")
+    if labels is not None and len(labels) != len(dataset):
+        raise ScheduleError(f"labels: {len(labels)} of them; the data set has {len(dataset)} samples")
 
 
 def place(rank, ranks):

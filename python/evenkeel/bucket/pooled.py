@@ -7,7 +7,7 @@ from collections import deque
 
 import numpy
 
-from .grouping import Grouping, Part, Window, mixed
+from .grouping import Grouping, Part, Window, last_steps, mixed, total_seconds
 
 _TRIES, _LEAST = 48, .25  # durations tried for the last steps, down to this part of T
 _SPREAD = .5  # by how much larger a batch's range of samples is than the batch
@@ -111,10 +111,10 @@ class Pool(Grouping):
         if self.target is None:
             self.target = self._aim()
         tries = [self._cut_all(self.target * _LEAST ** (k / (_TRIES - 1))) for k in range(_TRIES)]
-        sums = [_sum(t) for t in tries]
+        sums = [total_seconds(t) for t in tries]
         cuts = min((t for t, s in zip(tries, sums) if s <= min(sums) * 1.003), key=self._worst)
         self._mix(cuts)
-        out = deque([w.part(slice(c[k][0], c[k][0] + c[k][1])) if k < len(c) else Part([], 0, 0) for c in cuts] for k in range(max(map(len, cuts))))
+        out = last_steps(self.windows, cuts)
         w.take(0, len(w))
         return out
 
@@ -132,8 +132,3 @@ class Pool(Grouping):
                 near = next((k for k in range(at, len(c)) if c[k][2] < c[at][2] * (1 - _NEAR)), len(c))
                 c[at:near] = [c[at + k] for k in random.permutation(near - at)]
                 at = near
-
-
-def _sum(cuts):
-    """What the steps take if each rank's n-th batch is in the n-th step."""
-    return sum(max(c[k][2] for c in cuts if k < len(c)) for k in range(max(map(len, cuts))))

@@ -9,7 +9,6 @@ import sys
 import time
 import traceback
 
-
 PATIENCE = 300  # seconds in which ranks must find each other, and an operation between them must end
 
 
@@ -47,9 +46,7 @@ def start(main, args, world):
             there.close()
             pipes.append(here)
             all.append(p)
-        while any(p.is_alive() for p in all):
-            if any(p.exitcode for p in all):
-                break
+        while any(p.is_alive() for p in all) and not any(p.exitcode for p in all):
             time.sleep(0.01)
         _raise(all, pipes)
         return 0

@@ -5,6 +5,7 @@ import csv
 import datetime
 import json
 import os
+import statistics
 import sys
 import time
 
@@ -114,13 +115,8 @@ def _rank(args, layout, s, rank):
     all = [None] * layout.world_size if rank == 0 else None
     dist.gather_object(mean, all, dst=0)
     if rank == 0:
-        _report(args, layout, losses, _median(seconds[late]), all, off)
+        _report(args, layout, losses, statistics.median(seconds[late]), all, off)
     return 0
-
-
-def _median(x):
-    x = sorted(x)
-    return (x[(len(x) - 1) // 2] + x[len(x) // 2]) / 2
 
 
 def _report(args, layout, losses, median, times, off):

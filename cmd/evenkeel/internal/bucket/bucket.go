@@ -4,6 +4,7 @@ package bucket
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,7 +59,7 @@ func (f *ranksFlags) config() (bucket.Config, error) {
 			return c, err
 		}
 		perf := k.Nominal()
-		fastest := perf[0].PerSample
+		fastest := math.Inf(1)
 		for _, p := range perf {
 			fastest = min(fastest, p.PerSample)
 		}

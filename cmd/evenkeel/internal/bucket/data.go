@@ -162,6 +162,16 @@ func (r *reading) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// readFile reads a file by the function that knows its format.
+func readFile[T any](path string, read func(r io.Reader, name string) (T, error)) (t T, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return t, cli.FileError(err)
+	}
+	defer f.Close()
+	return read(f, path)
+}
+
 // tableFlags are embedded by commands that predict.
 type tableFlags struct {
 	Table  string `help:"Cost table, CSV with length,batch,seconds,peak_bytes, or with --pair apart source,target,batch,seconds,peak_bytes (evenkeel bucket profile writes one); empty seconds: out of memory." placeholder:"FILE"`
@@ -175,12 +185,7 @@ func (f *tableFlags) read(pairs bool) (one *stepcost.Model, two *stepcost.PairMo
 	if f.Memory < 0 {
 		return nil, nil, badinput.Errorf("--memory: %d bytes; must not be below 0", f.Memory)
 	}
-	file, err := os.Open(f.Table)
-	if err != nil {
-		return nil, nil, cli.FileError(err)
-	}
-	defer file.Close()
-	t, err := stepcost.ReadTable(file, f.Table)
+	t, err := readFile(f.Table, stepcost.ReadTable)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -3,7 +3,6 @@ package bucket
 import (
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -42,18 +41,20 @@ func (c *scheduleCmd) Run(a *cli.App) error {
 	if err := c.check(a); err != nil {
 		return err
 	}
-	p, err := loadPlan(c.Plan)
+	p, err := readFile(c.Plan, bucket.ReadPlan)
 	if err != nil {
 		return err
 	}
-	state, err := c.state()
-	if err != nil {
-		return err
-	}
-	if p.Pairs && slices.Contains(a.Given, "pair") && c.Pair != apart {
-		return badinput.Errorf("--pair %s: the plan pads sources and targets apart; leave the flag out", c.Pair)
+	var state bucket.State
+	if c.Resume != "" {
+		if state, err = readFile(c.Resume, bucket.ReadState); err != nil {
+			return err
+		}
 	}
 	if p.Pairs {
+		if slices.Contains(a.Given, "pair") && c.Pair != apart {
+			return badinput.Errorf("--pair %s: the plan pads sources and targets apart; leave the flag out", c.Pair)
+		}
 		c.Pair = apart
 	}
 	l, pairs, err := c.lengthsFlags.read(a)
@@ -127,15 +128,11 @@ func (c *scheduleCmd) group(p *bucket.Plan, s bucket.State) (bucket.Group, error
 	case f.Ranks == 0:
 		return known[0], nil
 	}
-	for _, g := range known {
-		if g.Ranks == f.Ranks {
-			return g, nil
-		}
+	if i := slices.IndexFunc(known, func(g bucket.Group) bool { return g.Ranks == f.Ranks }); i >= 0 {
+		return known[i], nil
 	}
-	for _, v := range known[0].Speeds {
-		if v != 1 {
-			return bucket.Group{}, badinput.Errorf("--ranks %d: the %d ranks before differ in speed: give the speed of each by --speeds", f.Ranks, known[0].Ranks)
-		}
+	if slices.ContainsFunc(known[0].Speeds, func(v float64) bool { return v != 1 }) {
+		return bucket.Group{}, badinput.Errorf("--ranks %d: the %d ranks before differ in speed: give the speed of each by --speeds", f.Ranks, known[0].Ranks)
 	}
 	return bucket.Group{Ranks: f.Ranks}, nil
 }
@@ -154,19 +151,6 @@ func (c *scheduleCmd) check(a *cli.App) error {
 	return cli.CheckFiles([]cli.File{cli.FileFlag("--lengths", c.Lengths), cli.FileFlag("--plan", c.Plan), cli.FileFlag("--resume", c.Resume)}, []cli.File{cli.FileFlag("--out", c.Out)})
 }
 
-// state reads the resume state, if one is given.
-func (c *scheduleCmd) state() (bucket.State, error) {
-	if c.Resume == "" {
-		return bucket.State{}, nil
-	}
-	f, err := os.Open(c.Resume)
-	if err != nil {
-		return bucket.State{}, cli.FileError(err)
-	}
-	defer f.Close()
-	return bucket.ReadState(f, c.Resume)
-}
-
 // stoppable ends a long write on Ctrl-C.
 type stoppable struct {
 	a *cli.App
@@ -178,13 +162,4 @@ func (s stoppable) Write(b []byte) (int, error) {
 		return 0, err
 	}
 	return s.w.Write(b)
-}
-
-func loadPlan(path string) (*bucket.Plan, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, cli.FileError(err)
-	}
-	defer f.Close()
-	return bucket.ReadPlan(f, path)
 }
