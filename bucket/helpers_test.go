@@ -27,5 +27,3 @@ func lognormal(n int, median, sigma float64, limit int) bucket.Lengths {
 	}
 	return l
 }
-
-func with(mixing float64) *float64 { return &mixing }

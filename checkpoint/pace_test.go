@@ -138,14 +138,3 @@ func TestSpread(t *testing.T) {
 		t.Errorf("three eighths of four seconds are %v ahead of one", got)
 	}
 }
-
-// heldBack is a storage whose flushes wait.
-type heldBack struct {
-	*Memory
-	pass chan struct{}
-}
-
-func (h heldBack) Flush() error {
-	<-h.pass
-	return nil
-}

@@ -65,8 +65,6 @@ func (p *cost) room(length int) (batch, tokens int) {
 	return p.of.Cap(s, t), s + t
 }
 
-func (p *cost) name(kind int) string { return p.shapes[kind].String() }
-
 // Breaks are the least and the largest of whole multiples: between these a batch takes longer in proportion.
 func (p *cost) Breaks(length int) []int {
 	m := p.limits.Multiple

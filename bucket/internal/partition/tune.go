@@ -28,7 +28,7 @@ func KnobsOf(mixing float64) Knobs {
 // steps are tried as well.
 const fewBatches = 4000
 
-// Above ManyBatches batches, the last step of an epoch does not count.
+// ManyBatches is the number of batches above which the last step of an epoch does not count.
 const ManyBatches = 100_000
 
 // Up to fewSteps steps, the time of an epoch may jump when a slow rank takes one sample more.
