@@ -1,4 +1,4 @@
-module github.com/evenkeel/evenkeel
+module evenkeel
 
 go 1.26.0
 

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/env"
-	"github.com/evenkeel/evenkeel/internal/agenttest"
+	"evenkeel/cluster"
+	"evenkeel/env"
+	"evenkeel/internal/agenttest"
 )
 
 // lying is a runner whose reports are changed before they are handed on.

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/internal/agenttest"
+	"evenkeel/cluster"
+	"evenkeel/internal/agenttest"
 )
 
 // named is a cluster of nodes without profiles.

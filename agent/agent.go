@@ -1,8 +1,8 @@
 package agent
 
 import (
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/env"
+	"evenkeel/cluster"
+	"evenkeel/env"
 )
 
 // Agent is the Double-DQN policy: for every node it chooses how far to trust the newest

@@ -3,7 +3,7 @@ package agent
 import (
 	"math"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"evenkeel/cluster"
 )
 
 const (

@@ -6,10 +6,10 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/sim"
-	"github.com/evenkeel/evenkeel/env"
-	"github.com/evenkeel/evenkeel/internal/agenttest"
+	"evenkeel/cluster"
+	"evenkeel/cluster/sim"
+	"evenkeel/env"
+	"evenkeel/internal/agenttest"
 )
 
 // lagging plays rounds whose plans are so many decisions old, as a job does that draws its

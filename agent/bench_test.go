@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/sim"
-	"github.com/evenkeel/evenkeel/internal/agenttest"
+	"evenkeel/cluster"
+	"evenkeel/cluster/sim"
+	"evenkeel/internal/agenttest"
 )
 
 // bigRun is an agent in the middle of a run of n nodes, with the reports of some rounds

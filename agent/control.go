@@ -7,11 +7,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/memory"
-	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/env"
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/cluster"
+	"evenkeel/cluster/memory"
+	"evenkeel/cluster/profile"
+	"evenkeel/env"
+	"evenkeel/internal/badinput"
 )
 
 // Control runs a policy on a cluster, round by round. It is the loop of the method, the

@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"evenkeel/cluster"
 )
 
 const (

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/internal/agenttest"
+	"evenkeel/cluster"
+	"evenkeel/internal/agenttest"
 )
 
 // The factor of an automatic deadline follows the samples that came in, by hand.

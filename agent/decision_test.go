@@ -6,10 +6,10 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/sim"
-	"github.com/evenkeel/evenkeel/env"
-	"github.com/evenkeel/evenkeel/internal/agenttest"
+	"evenkeel/cluster"
+	"evenkeel/cluster/sim"
+	"evenkeel/env"
+	"evenkeel/internal/agenttest"
 )
 
 // The network overrules the model from an advantage that grows with the node's noise.

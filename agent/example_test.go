@@ -6,11 +6,11 @@ import (
 	"log"
 	"time"
 
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/agent/clusters"
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/cluster/sim"
+	"evenkeel/agent"
+	"evenkeel/agent/clusters"
+	"evenkeel/cluster"
+	"evenkeel/cluster/profile"
+	"evenkeel/cluster/sim"
 )
 
 // The embedded policy sizes the micro-batches of a simulated cluster for ten rounds.

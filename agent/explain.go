@@ -3,8 +3,8 @@ package agent
 import (
 	"math"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/env"
+	"evenkeel/cluster"
+	"evenkeel/env"
 )
 
 // Explanation says why the agent chose a node's micro-batch: what was measured, how that

@@ -3,9 +3,9 @@ package agent
 import (
 	"math"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/env"
-	"github.com/evenkeel/evenkeel/internal/stats"
+	"evenkeel/cluster"
+	"evenkeel/env"
+	"evenkeel/internal/stats"
 )
 
 const (

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/ddqn"
-	"github.com/evenkeel/evenkeel/env"
+	"evenkeel/ddqn"
+	"evenkeel/env"
 )
 
 // untrained is a policy of random weights that takes every input for known.

@@ -1,8 +1,8 @@
 package agent
 
 import (
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/env"
+	"evenkeel/cluster"
+	"evenkeel/env"
 )
 
 // Observer learns about a run's nodes from its reports, whatever policy planned the run. It

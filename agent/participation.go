@@ -3,7 +3,7 @@ package agent
 import (
 	"math"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"evenkeel/cluster"
 )
 
 // When a node that is too slow is tried again, in rounds; and what a trial may cost.

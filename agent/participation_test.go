@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/internal/agenttest"
+	"evenkeel/cluster"
+	"evenkeel/internal/agenttest"
 )
 
 // scripted is a runner whose nodes take slow[i] times what the profile of agenttest.Lines

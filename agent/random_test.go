@@ -8,13 +8,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/agent/clusters"
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/cluster/sim"
-	"github.com/evenkeel/evenkeel/ddqn"
-	"github.com/evenkeel/evenkeel/env"
-	"github.com/evenkeel/evenkeel/internal/agenttest"
+	"evenkeel/agent/clusters"
+	"evenkeel/cluster"
+	"evenkeel/cluster/profile"
+	"evenkeel/cluster/sim"
+	"evenkeel/ddqn"
+	"evenkeel/env"
+	"evenkeel/internal/agenttest"
 )
 
 // Networks of random weights on the devices of the example, rounds 60 to 240: what they cost with the guard and without. With EVENKEEL_SLOW there are

@@ -3,7 +3,7 @@ package agent
 import (
 	"math"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"evenkeel/cluster"
 )
 
 // What is expected of a run before it has shown anything: so many events in so many rounds.

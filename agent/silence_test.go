@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/internal/agenttest"
+	"evenkeel/cluster"
+	"evenkeel/internal/agenttest"
 )
 
 // The time between trials costs within 5% of the least that any does, by a sum over trials.

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/sim"
-	"github.com/evenkeel/evenkeel/internal/agenttest"
+	"evenkeel/cluster"
+	"evenkeel/cluster/sim"
+	"evenkeel/internal/agenttest"
 )
 
 // The first round of a free rule leaves one node behind, with the longest grace; where only

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/profile"
+	"evenkeel/cluster"
+	"evenkeel/cluster/profile"
 )
 
 // swapping runs two nodes without profiles, of 0.1 s and 0.01 or 0.04 s a sample, that exchange their speeds after 60 rounds.

@@ -9,9 +9,9 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/ddqn"
-	"github.com/evenkeel/evenkeel/env"
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/ddqn"
+	"evenkeel/env"
+	"evenkeel/internal/badinput"
 )
 
 // Trained is a trained network with the record of its training: a policy file.

@@ -17,11 +17,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/zeebo/xxh3"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/ddqn"
-	"github.com/evenkeel/evenkeel/env"
-	"github.com/evenkeel/evenkeel/internal/agenttest"
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/cluster"
+	"evenkeel/ddqn"
+	"evenkeel/env"
+	"evenkeel/internal/agenttest"
+	"evenkeel/internal/badinput"
 )
 
 func TestPolicyRoundTrip(t *testing.T) {

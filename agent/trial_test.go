@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"evenkeel/cluster"
 )
 
 // stepwise are seconds of a share that is worked off in micro-steps, each of which has an overhead: one after another.

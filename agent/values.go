@@ -4,8 +4,8 @@ import (
 	"math"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/ddqn"
-	"github.com/evenkeel/evenkeel/env"
+	"evenkeel/ddqn"
+	"evenkeel/env"
 )
 
 // values holds what the network expects of every action of every node, for the objectives that have a weight: most runs weigh

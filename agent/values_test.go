@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/ddqn"
-	"github.com/evenkeel/evenkeel/env"
+	"evenkeel/ddqn"
+	"evenkeel/env"
 )
 
 // The best action by the objectives that have a weight is the best by all, whatever the weights were before.

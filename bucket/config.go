@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/bucket/internal/input"
+	"evenkeel/bucket/internal/input"
 )
 
 // What to do with a sample that fits nowhere.

@@ -8,10 +8,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/bucket"
-	"github.com/evenkeel/evenkeel/bucket/lengthfile"
-	"github.com/evenkeel/evenkeel/bucket/plain"
-	"github.com/evenkeel/evenkeel/bucket/stepcost"
+	"evenkeel/bucket"
+	"evenkeel/bucket/lengthfile"
+	"evenkeel/bucket/plain"
+	"evenkeel/bucket/stepcost"
 )
 
 // table is what a profiler measured: seconds and peak bytes of a training step by length and batch size. The last trial ran

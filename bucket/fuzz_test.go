@@ -6,10 +6,10 @@ import (
 	"io"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/bucket"
-	"github.com/evenkeel/evenkeel/bucket/packed"
-	"github.com/evenkeel/evenkeel/bucket/plain"
-	"github.com/evenkeel/evenkeel/bucket/stepcost"
+	"evenkeel/bucket"
+	"evenkeel/bucket/packed"
+	"evenkeel/bucket/plain"
+	"evenkeel/bucket/stepcost"
 )
 
 func FuzzReadPlan(f *testing.F) {

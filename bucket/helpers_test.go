@@ -4,7 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"github.com/evenkeel/evenkeel/bucket"
+	"evenkeel/bucket"
 )
 
 // formula is a Cost with t = a + b BL + c BL^2 and memory BL(1+L/m) <= 65536.

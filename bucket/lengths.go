@@ -3,8 +3,8 @@ package bucket
 import (
 	"slices"
 
-	"github.com/evenkeel/evenkeel/bucket/internal/input"
-	"github.com/evenkeel/evenkeel/bucket/stepcost"
+	"evenkeel/bucket/internal/input"
+	"evenkeel/bucket/stepcost"
 )
 
 // ErrInput marks every error that is the fault of a file or a setting.

@@ -8,10 +8,10 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"github.com/evenkeel/evenkeel/bucket"
-	"github.com/evenkeel/evenkeel/bucket/paired"
-	"github.com/evenkeel/evenkeel/bucket/plain"
-	"github.com/evenkeel/evenkeel/bucket/stepcost"
+	"evenkeel/bucket"
+	"evenkeel/bucket/paired"
+	"evenkeel/bucket/plain"
+	"evenkeel/bucket/stepcost"
 )
 
 func TestSchema(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"github.com/evenkeel/evenkeel/bucket/internal/input"
-	"github.com/evenkeel/evenkeel/bucket/stepcost"
+	"evenkeel/bucket/internal/input"
+	"evenkeel/bucket/stepcost"
 )
 
 // Plan is how an epoch of a data set is cut, as its file holds it. A package of a mode makes it (plain.Make, packed.Make, paired.Make), or binds one

@@ -5,7 +5,7 @@ import (
 	"io"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/bucket/internal/input"
+	"evenkeel/bucket/internal/input"
 )
 
 // State says where in an epoch a job stands: under 1 KB of JSON, where its ranks have always been the plan's. Step is the number of steps done.

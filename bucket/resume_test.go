@@ -13,10 +13,10 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/evenkeel/evenkeel/bucket"
-	"github.com/evenkeel/evenkeel/bucket/packed"
-	"github.com/evenkeel/evenkeel/bucket/plain"
-	"github.com/evenkeel/evenkeel/bucket/stepcost"
+	"evenkeel/bucket"
+	"evenkeel/bucket/packed"
+	"evenkeel/bucket/plain"
+	"evenkeel/bucket/stepcost"
 )
 
 // A job whose ranks change again and again, known by what its files say alone: every sample comes once, those that are left out excepted, and who resumes with

@@ -3,7 +3,7 @@ package bucket
 import (
 	"slices"
 
-	"github.com/evenkeel/evenkeel/bucket/internal/ordering"
+	"evenkeel/bucket/internal/ordering"
 )
 
 // Batch is what one rank computes at once: Count samples from position Start of the

@@ -3,7 +3,7 @@ package bucket
 import (
 	"slices"
 
-	"github.com/evenkeel/evenkeel/bucket/internal/input"
+	"evenkeel/bucket/internal/input"
 )
 
 // Cost predicts a step of one rank of speed 1.

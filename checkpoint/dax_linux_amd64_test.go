@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/evenkeel/evenkeel/checkpoint/internal/storage"
+	"evenkeel/checkpoint/internal/storage"
 )
 
 // There is no persistent memory on most machines: a file that is mapped without MAP_SYNC takes the same stores.

@@ -3,8 +3,8 @@ package checkpoint
 import (
 	"errors"
 
-	"github.com/evenkeel/evenkeel/checkpoint/internal/storage"
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/checkpoint/internal/storage"
+	"evenkeel/internal/badinput"
 )
 
 // What callers act on; errors of this package wrap them.

@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/evenkeel/evenkeel/checkpoint"
+	"evenkeel/checkpoint"
 )
 
 // A training loop that saves every step: it creates its file once, goes on with the newest checkpoint ever after, and

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/evenkeel/evenkeel/checkpoint/internal/storage"
+	"evenkeel/checkpoint/internal/storage"
 )
 
 // File is an open checkpoint file. Begin, Write, Commit and Ready are for one goroutine, the one that trains; the

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/internal/race"
+	"evenkeel/internal/race"
 )
 
 // pagesLost are how many files with zeroed, swapped or lost pages a test opens.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"github.com/evenkeel/evenkeel/checkpoint/internal/storage"
+	"evenkeel/checkpoint/internal/storage"
 )
 
 // SlotReport describes the contents of a slot.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"github.com/evenkeel/evenkeel/checkpoint/internal/storage"
+	"evenkeel/checkpoint/internal/storage"
 )
 
 // The file, docs/reference/formats/checkpoint.md:

@@ -4,7 +4,7 @@ import (
 	"encoding/hex"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/checkpoint/internal/storage"
+	"evenkeel/checkpoint/internal/storage"
 )
 
 // measuredMemory is a storage that has measured, and notes which way it is told to go.

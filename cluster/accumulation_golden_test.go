@@ -5,7 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster/profile"
+	"evenkeel/cluster/profile"
 )
 
 // The vectors that clients in other languages are held to (internal/vectors/make_deadline_accumulation.py

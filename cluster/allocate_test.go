@@ -10,7 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/evenkeel/evenkeel/cluster/profile"
+	"evenkeel/cluster/profile"
 )
 
 // problem of allocation: a cluster, who is there, and what is believed of them.

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/cluster/trace"
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/cluster/trace"
+	"evenkeel/internal/badinput"
 )
 
 // Conditions describes how the nodes of a cluster depart from their profiles, round

@@ -10,7 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/evenkeel/evenkeel/cluster/profile"
+	"evenkeel/cluster/profile"
 )
 
 func TestPresets(t *testing.T) {

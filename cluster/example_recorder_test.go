@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"evenkeel/cluster"
 )
 
 // What a round that waits for two of four nodes does with each gradient.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"evenkeel/cluster"
 )
 
 // workshop is a Runner of one's own: nodes that take a fixed time per sample. A real one

@@ -1,6 +1,6 @@
 package cluster
 
-import "github.com/evenkeel/evenkeel/cluster/profile"
+import "evenkeel/cluster/profile"
 
 // Limits of a cluster.
 const (

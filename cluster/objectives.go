@@ -3,7 +3,7 @@ package cluster
 import (
 	"slices"
 
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/internal/badinput"
 )
 
 // Objectives are the weights of what is wanted. They must be finite, none negative,

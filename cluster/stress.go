@@ -1,6 +1,6 @@
 package cluster
 
-import "github.com/evenkeel/evenkeel/internal/badinput"
+import "evenkeel/internal/badinput"
 
 // Stress holds stress conditions: disturbances that no policy is trained on, to see how it
 // does outside its training. A zero part is switched off. Their numbers are chosen, not

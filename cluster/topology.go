@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/internal/badinput"
 )
 
 // Topology is the devices of a cluster by class, and what lies between them. A device is a node; several sit in a

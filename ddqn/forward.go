@@ -3,8 +3,8 @@ package ddqn
 import (
 	"slices"
 
-	"github.com/evenkeel/evenkeel/ddqn/internal/dueling"
-	"github.com/evenkeel/evenkeel/internal/matrix"
+	"evenkeel/ddqn/internal/dueling"
+	"evenkeel/internal/matrix"
 )
 
 // plain is a network with its dueling head folded into one linear layer from the last hidden layer to Q.

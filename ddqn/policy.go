@@ -16,8 +16,8 @@ import (
 	"github.com/google/renameio/v2"
 	"github.com/zeebo/xxh3"
 
-	"github.com/evenkeel/evenkeel/ddqn/internal/wire"
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/ddqn/internal/wire"
+	"evenkeel/internal/badinput"
 )
 
 // A policy file is a safetensors file, described byte by byte in docs/reference/formats/policy.md.

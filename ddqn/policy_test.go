@@ -15,7 +15,7 @@ import (
 	"github.com/zeebo/xxh3"
 	"pgregory.net/rapid"
 
-	"github.com/evenkeel/evenkeel/ddqn/internal/wire"
+	"evenkeel/ddqn/internal/wire"
 )
 
 var policySpec = Spec{Features: 3, Actions: 2, Objectives: 2, Hidden: []int{4, 5}}

@@ -1,4 +1,4 @@
-module github.com/evenkeel/evenkeel/deploy
+module evenkeel/deploy
 
 go 1.26.0
 

@@ -3,7 +3,7 @@ package env
 import (
 	"math"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"evenkeel/cluster"
 )
 
 // belief is a node's performance parameters and how certain they are.

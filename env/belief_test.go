@@ -4,8 +4,8 @@ import (
 	"math"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/env/internal/envtest"
+	"evenkeel/cluster"
+	"evenkeel/env/internal/envtest"
 )
 
 // noisy is a belief in a node of slowdown 1 whose measurements have that deviation.

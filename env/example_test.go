@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/env"
+	"evenkeel/cluster"
+	"evenkeel/cluster/profile"
+	"evenkeel/env"
 )
 
 // A controller without a network: two equal devices, the second of which turns out to be half as fast. The model's own

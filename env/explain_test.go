@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"evenkeel/cluster"
 )
 
 // Every column has a name of its own, and the names are those of the columns.

@@ -8,8 +8,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/env/internal/envtest"
+	"evenkeel/cluster"
+	"evenkeel/env/internal/envtest"
 )
 
 // widest is what no entry of a row exceeds in absolute value, see env/episode.

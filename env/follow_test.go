@@ -4,7 +4,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/env/internal/envtest"
+	"evenkeel/env/internal/envtest"
 )
 
 // Which filter the model follows a node by: of residuals that go together, the quicker the less noisy the node is.

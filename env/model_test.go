@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"evenkeel/cluster"
 )
 
 func TestModelsOwnUpdate(t *testing.T) {

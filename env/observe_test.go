@@ -4,7 +4,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"evenkeel/cluster"
 )
 
 // The fleet's numbers by hand, of two nodes that were measured.

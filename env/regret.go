@@ -1,6 +1,6 @@
 package env
 
-import "github.com/evenkeel/evenkeel/cluster"
+import "evenkeel/cluster"
 
 // AsIs instead of a share leaves what a node did as it was.
 const AsIs = -1

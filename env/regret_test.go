@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/cluster/sim"
-	"github.com/evenkeel/evenkeel/env/internal/envtest"
+	"evenkeel/cluster"
+	"evenkeel/cluster/profile"
+	"evenkeel/cluster/sim"
+	"evenkeel/env/internal/envtest"
 )
 
 // lines are nodes that take half a second and a tenth a sample.

@@ -1,7 +1,7 @@
 package env
 
 import (
-	"github.com/evenkeel/evenkeel/cluster"
+	"evenkeel/cluster"
 )
 
 // rounds holds the value of every rule, learned from the rounds so far. As the times of all nodes are

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/env/internal/envtest"
+	"evenkeel/cluster"
+	"evenkeel/env/internal/envtest"
 )
 
 // Where only every third node is looked at, as there are so many, rules are worth what all nodes make them worth.

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/sim"
-	"github.com/evenkeel/evenkeel/env/internal/envtest"
+	"evenkeel/cluster"
+	"evenkeel/cluster/sim"
+	"evenkeel/env/internal/envtest"
 )
 
 // player runs rounds of a simulated cluster by the model's own updates; the rule of each

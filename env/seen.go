@@ -1,6 +1,6 @@
 package env
 
-import "github.com/evenkeel/evenkeel/cluster"
+import "evenkeel/cluster"
 
 // seen is what was last seen of a node.
 type seen struct {

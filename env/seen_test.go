@@ -3,7 +3,7 @@ package env
 import (
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"evenkeel/cluster"
 )
 
 func TestSee(t *testing.T) {

@@ -3,7 +3,7 @@ package env
 import (
 	"math"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"evenkeel/cluster"
 )
 
 // shape is what is believed of the form of a node's line where no profile tells: which share of its

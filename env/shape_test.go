@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/env/internal/envtest"
+	"evenkeel/cluster"
+	"evenkeel/env/internal/envtest"
 )
 
 // A first size of 20: three quarters of the time there grow with it, give or take 0.3.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"evenkeel/cluster"
 )
 
 // Absurd counts impossible values in reports.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/profile"
+	"evenkeel/cluster"
+	"evenkeel/cluster/profile"
 )
 
 func sieved(t *testing.T, change func(r *cluster.Report), beyond bool) (*Sieve, *cluster.Report, *cluster.Report) {

@@ -3,7 +3,7 @@ package env
 import (
 	"testing"
 
-	"github.com/evenkeel/evenkeel/env/internal/envtest"
+	"evenkeel/env/internal/envtest"
 )
 
 // A node is silent beyond three times what its measured speed says, whatever is believed of it

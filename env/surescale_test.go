@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/env/internal/envtest"
+	"evenkeel/cluster"
+	"evenkeel/env/internal/envtest"
 )
 
 // A learning rate follows the scale only where it is sure; the rest of the agent uses the best guess.

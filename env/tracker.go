@@ -3,8 +3,8 @@ package env
 import (
 	"math"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/gradient"
+	"evenkeel/cluster"
+	"evenkeel/cluster/gradient"
 )
 
 // Tracker holds the performance parameters of every node and what the rounds showed of

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/env/internal/envtest"
+	"evenkeel/cluster"
+	"evenkeel/cluster/profile"
+	"evenkeel/env/internal/envtest"
 )
 
 // rig feeds a tracker whose every node gets 20 samples in every round.

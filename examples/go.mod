@@ -1,8 +1,8 @@
-module github.com/evenkeel/evenkeel/examples
+module evenkeel/examples
 
 go 1.26.0
 
-require github.com/evenkeel/evenkeel v0.1.0
+require evenkeel v0.1.0
 
 require (
 	github.com/google/renameio/v2 v2.0.2 // indirect
@@ -12,4 +12,4 @@ require (
 	gonum.org/v1/gonum v0.17.0 // indirect
 )
 
-replace github.com/evenkeel/evenkeel => ../
+replace evenkeel => ../

@@ -3,7 +3,7 @@ package forward
 import (
 	"testing"
 
-	"github.com/evenkeel/evenkeel/train"
+	"evenkeel/train"
 )
 
 func BenchmarkSweep(b *testing.B) {

@@ -11,9 +11,9 @@ import (
 
 	"golang.org/x/sys/cpu"
 
-	"github.com/evenkeel/evenkeel/internal/slow"
-	"github.com/evenkeel/evenkeel/train"
-	"github.com/evenkeel/evenkeel/train/data"
+	"evenkeel/internal/slow"
+	"evenkeel/train"
+	"evenkeel/train/data"
 )
 
 // printHashes is the environment variable with which TestBuildsAgree runs its own builds: they print hashes and compare nothing.

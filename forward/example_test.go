@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/evenkeel/evenkeel/forward"
-	"github.com/evenkeel/evenkeel/train"
-	"github.com/evenkeel/evenkeel/train/data"
+	"evenkeel/forward"
+	"evenkeel/train"
+	"evenkeel/train/data"
 )
 
 // Eight processors in one process train a network on handwritten digits, and write the log from which anybody can make the

@@ -14,8 +14,8 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
-	"github.com/evenkeel/evenkeel/train"
-	"github.com/evenkeel/evenkeel/train/data"
+	"evenkeel/train"
+	"evenkeel/train/data"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

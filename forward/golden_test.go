@@ -17,7 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/evenkeel/evenkeel/train/data"
+	"evenkeel/train/data"
 )
 
 var update = flag.Bool("update", false, "write the golden vectors anew")

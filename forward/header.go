@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/internal/badinput"
 )
 
 // Errors of headers.

@@ -3,8 +3,8 @@ package forward
 import (
 	"fmt"
 
-	"github.com/evenkeel/evenkeel/train"
-	"github.com/evenkeel/evenkeel/train/data"
+	"evenkeel/train"
+	"evenkeel/train/data"
 )
 
 // tileFloats is the number of weights that are converted to floats at a time; wider layers need a row.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"evenkeel/cluster"
 )
 
 // Pairs assigns ranks to a cluster's nodes. It pairs nodes of one device by speed, since a pair is done when its slower half is.

@@ -7,8 +7,8 @@ import (
 	"math/bits"
 	"time"
 
-	"github.com/evenkeel/evenkeel/train"
-	"github.com/evenkeel/evenkeel/train/data"
+	"evenkeel/train"
+	"evenkeel/train/data"
 )
 
 // Model computes losses: a network, or a user's own.

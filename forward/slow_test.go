@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/train"
+	"evenkeel/train"
 )
 
 // slowModel takes its time in every step.

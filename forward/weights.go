@@ -10,7 +10,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/train"
+	"evenkeel/train"
 )
 
 // ErrOverflow is returned when a weight leaves the range of fixed point.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/train"
-	"github.com/evenkeel/evenkeel/train/layer"
+	"evenkeel/train"
+	"evenkeel/train/layer"
 )
 
 // Values of another training fit with room for sixteen times as much, in the finest unit that has it.

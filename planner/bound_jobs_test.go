@@ -7,8 +7,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/internal/slow"
-	"github.com/evenkeel/evenkeel/planner"
+	"evenkeel/internal/slow"
+	"evenkeel/planner"
 )
 
 // machinesJob is a job of few layers on small machines of two or three kinds, with links so slow that it counts over how many of them a stage

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/planner"
+	"evenkeel/planner"
 )
 
 var (

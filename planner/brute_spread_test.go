@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/planner"
-	"github.com/evenkeel/evenkeel/planner/costmodel"
+	"evenkeel/planner"
+	"evenkeel/planner/costmodel"
 )
 
 // spreadsOf are all degrees of contexts and of experts that plans of the case may have; 0: none.

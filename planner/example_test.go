@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"log"
 
-	"github.com/evenkeel/evenkeel/cluster/clusterfile"
-	"github.com/evenkeel/evenkeel/planner"
-	"github.com/evenkeel/evenkeel/planner/layerprofile"
+	"evenkeel/cluster/clusterfile"
+	"evenkeel/planner"
+	"evenkeel/planner/layerprofile"
 )
 
 // A plan for a profile and a cluster of one's own.

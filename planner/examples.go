@@ -4,9 +4,9 @@ import (
 	"bytes"
 	_ "embed" // the example
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/clusterfile"
-	"github.com/evenkeel/evenkeel/planner/layerprofile"
+	"evenkeel/cluster"
+	"evenkeel/cluster/clusterfile"
+	"evenkeel/planner/layerprofile"
 )
 
 // The example: OPT-350M on A100 and V100, with profiles of more devices.

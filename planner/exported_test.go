@@ -3,7 +3,7 @@ package planner
 import (
 	"context"
 
-	"github.com/evenkeel/evenkeel/planner/bound"
+	"evenkeel/planner/bound"
 )
 
 // LowerBound shows the tests of other packages the bound where a plan of so many seconds is known.

@@ -4,10 +4,10 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/planner/costmodel"
-	"github.com/evenkeel/evenkeel/planner/layerprofile"
-	"github.com/evenkeel/evenkeel/planner/search"
+	"evenkeel/cluster"
+	"evenkeel/planner/costmodel"
+	"evenkeel/planner/layerprofile"
+	"evenkeel/planner/search"
 )
 
 // ErrOptions is wrapped by errors about options. It is bad input.

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/planner/costmodel"
+	"evenkeel/internal/badinput"
+	"evenkeel/planner/costmodel"
 )
 
 // ErrPlan is wrapped by errors about a plan that does not fit its model or its cluster. It is bad input.

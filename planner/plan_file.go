@@ -15,8 +15,8 @@ import (
 
 	"github.com/google/renameio/v2"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/planner/layerprofile"
+	"evenkeel/cluster"
+	"evenkeel/planner/layerprofile"
 )
 
 //go:embed plan.schema.json

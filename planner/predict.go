@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/planner/costmodel"
-	"github.com/evenkeel/evenkeel/planner/pipeline"
+	"evenkeel/cluster"
+	"evenkeel/planner/costmodel"
+	"evenkeel/planner/pipeline"
 )
 
 // Predict prices any plan for the job by the cost model that the search uses, and simulates its schedule. Errors wrap

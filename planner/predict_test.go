@@ -9,9 +9,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/evenkeel/evenkeel/planner/costmodel"
-	"github.com/evenkeel/evenkeel/planner/internal/invented"
-	"github.com/evenkeel/evenkeel/planner/pipeline"
+	"evenkeel/planner/costmodel"
+	"evenkeel/planner/internal/invented"
+	"evenkeel/planner/pipeline"
 )
 
 // roomy is an invented job with so much memory that it has plans of at least so many stages; nil if it has none.

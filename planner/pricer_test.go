@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/planner/costmodel"
+	"evenkeel/planner/costmodel"
 )
 
 // Costs that are remembered are those of the model, whatever was priced before.

@@ -4,7 +4,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/planner/costmodel"
+	"evenkeel/planner/costmodel"
 )
 
 // randomPlan cuts layers, devices and samples at random; it may not fit memory.

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/planner/pipeline"
+	"evenkeel/planner/pipeline"
 )
 
 // maxChunks that the search divides the stages of a device into.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster/clusterfile"
-	"github.com/evenkeel/evenkeel/planner/layerprofile"
+	"evenkeel/cluster/clusterfile"
+	"evenkeel/planner/layerprofile"
 )
 
 // transformer is 96 equal blocks between an embedding and a head, roughly of 22 billion parameters, on a100 and v100

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/planner/costmodel"
-	"github.com/evenkeel/evenkeel/planner/pipeline"
+	"evenkeel/internal/badinput"
+	"evenkeel/planner/costmodel"
+	"evenkeel/planner/pipeline"
 )
 
 // ErrSchedule is wrapped by errors about schedules that a search does not know, or that a trainer does not run. It is bad input.

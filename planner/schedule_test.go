@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/planner/bound"
+	"evenkeel/planner/bound"
 )
 
 // No plan under another schedule takes less than the bound that a search prints where it may choose one: it may assume no bubble of

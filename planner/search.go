@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/planner/bound"
-	"github.com/evenkeel/evenkeel/planner/costmodel"
-	"github.com/evenkeel/evenkeel/planner/refine"
-	"github.com/evenkeel/evenkeel/planner/search"
+	"evenkeel/planner/bound"
+	"evenkeel/planner/costmodel"
+	"evenkeel/planner/refine"
+	"evenkeel/planner/search"
 )
 
 // Result is the outcome of a search.

@@ -5,7 +5,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/planner/bound"
+	"evenkeel/planner/bound"
 )
 
 // Where memory is short, what is recomputed in part costs the bound no more than that takes: both layers of 100 MB a sample, of which 60 MB

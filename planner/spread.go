@@ -3,7 +3,7 @@ package planner
 import (
 	"fmt"
 
-	"github.com/evenkeel/evenkeel/planner/costmodel"
+	"evenkeel/planner/costmodel"
 )
 
 // spread is what the plan's replicas divide among devices beside tensors.

@@ -7,10 +7,10 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/internal/slow"
-	"github.com/evenkeel/evenkeel/planner/bound"
-	"github.com/evenkeel/evenkeel/planner/costmodel"
-	"github.com/evenkeel/evenkeel/planner/internal/invented"
+	"evenkeel/internal/slow"
+	"evenkeel/planner/bound"
+	"evenkeel/planner/costmodel"
+	"evenkeel/planner/internal/invented"
 )
 
 // Of random jobs whose layers say what contexts and experts cost, a search finds no longer plans than the searches for each degree alone do,

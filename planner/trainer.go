@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/planner/costmodel"
+	"evenkeel/internal/badinput"
+	"evenkeel/planner/costmodel"
 )
 
 // ErrTrainer is wrapped by errors about trainers that a search does not know. It is bad input.

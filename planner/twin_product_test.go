@@ -14,10 +14,10 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 	"gotest.tools/v3/golden"
 
-	"github.com/evenkeel/evenkeel/cluster/clusterfile"
-	"github.com/evenkeel/evenkeel/planner"
-	"github.com/evenkeel/evenkeel/planner/costmodel"
-	"github.com/evenkeel/evenkeel/planner/layerprofile"
+	"evenkeel/cluster/clusterfile"
+	"evenkeel/planner"
+	"evenkeel/planner/costmodel"
+	"evenkeel/planner/layerprofile"
 )
 
 func newTwin(seed uint64) *twinCase {

@@ -8,9 +8,9 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
-	"github.com/evenkeel/evenkeel/cluster/live"
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/serve/dashboard"
+	"evenkeel/cluster/live"
+	"evenkeel/internal/badinput"
+	"evenkeel/serve/dashboard"
 )
 
 // bodies of requests: a million bytes, and a thousand for every rank.

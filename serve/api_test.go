@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/agent/export"
+	"evenkeel/agent/export"
 )
 
 type object = map[string]any

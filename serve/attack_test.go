@@ -3,8 +3,8 @@ package serve
 import (
 	"bufio"
 	"context"
+	"evenkeel/internal/slow"
 	"fmt"
-	"github.com/evenkeel/evenkeel/internal/slow"
 	"io"
 	"maps"
 	"net"

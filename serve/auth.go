@@ -14,7 +14,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/internal/badinput"
 )
 
 // The scopes of a token. Each allows what those before it allow.

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/agent/export"
-	"github.com/evenkeel/evenkeel/cluster"
+	"evenkeel/agent/export"
+	"evenkeel/cluster"
 )
 
 // shares are those of the newest sizes.

@@ -8,12 +8,12 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/live"
-	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/serve/journal"
+	"evenkeel/agent"
+	"evenkeel/cluster"
+	"evenkeel/cluster/live"
+	"evenkeel/cluster/profile"
+	"evenkeel/internal/badinput"
+	"evenkeel/serve/journal"
 )
 
 // Config says how a service works. The zero value serves anyone who reaches it.

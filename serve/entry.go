@@ -6,9 +6,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/evenkeel/evenkeel/agent/export"
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/live"
+	"evenkeel/agent/export"
+	"evenkeel/cluster"
+	"evenkeel/cluster/live"
 )
 
 // entry is one change of a job. A job is its entries, in their order.

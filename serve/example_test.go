@@ -10,7 +10,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/serve"
+	"evenkeel/serve"
 )
 
 // A service on a free port of this machine, and a job that starts, by hand.

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/agent/export"
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/live"
-	"github.com/evenkeel/evenkeel/serve/history"
+	"evenkeel/agent"
+	"evenkeel/agent/export"
+	"evenkeel/cluster"
+	"evenkeel/cluster/live"
+	"evenkeel/serve/history"
 )
 
 // errGeneration says that a report does not belong to the newest start of the process group.

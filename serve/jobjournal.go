@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/serve/journal"
+	"evenkeel/internal/badinput"
+	"evenkeel/serve/journal"
 )
 
 // Versions of the journal's messages.

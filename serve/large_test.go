@@ -4,8 +4,8 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster/live"
-	"github.com/evenkeel/evenkeel/internal/slow"
+	"evenkeel/cluster/live"
+	"evenkeel/internal/slow"
 )
 
 // A job of as many ranks as there may be: its snapshots come by bytes, long before they would by messages, and it is read back as it was.

@@ -17,9 +17,9 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"github.com/evenkeel/evenkeel/internal/broker"
-	"github.com/evenkeel/evenkeel/internal/slow"
-	"github.com/evenkeel/evenkeel/serve/journal"
+	"evenkeel/internal/broker"
+	"evenkeel/internal/slow"
+	"evenkeel/serve/journal"
 )
 
 // A job is read once, however many ask for it; others do not wait for it; and who asks for one that takes long is told so, with a token, too.

@@ -5,8 +5,8 @@ import (
 	"maps"
 	"time"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/serve/history"
+	"evenkeel/cluster"
+	"evenkeel/serve/history"
 )
 
 // record is what happened to a job, for people: no decision rests on it. The job's lock guards it.

@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/live"
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/agent"
+	"evenkeel/cluster"
+	"evenkeel/cluster/live"
+	"evenkeel/internal/badinput"
 )
 
 // registration is what rank 0 sends when its process group starts.

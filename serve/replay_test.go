@@ -15,9 +15,9 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/internal/broker"
-	"github.com/evenkeel/evenkeel/serve/journal"
+	"evenkeel/cluster"
+	"evenkeel/internal/broker"
+	"evenkeel/serve/journal"
 )
 
 func openJournal(t testing.TB, dir string) *journal.Journal {

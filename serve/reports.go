@@ -13,8 +13,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
-	"github.com/evenkeel/evenkeel/agent/export"
-	"github.com/evenkeel/evenkeel/cluster/live"
+	"evenkeel/agent/export"
+	"evenkeel/cluster/live"
 )
 
 // started is the answer to a registration.

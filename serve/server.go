@@ -15,8 +15,8 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/net/netutil"
 
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/serve/journal"
+	"evenkeel/internal/badinput"
+	"evenkeel/serve/journal"
 )
 
 // Time limits of a client, and sizes.

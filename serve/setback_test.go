@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/evenkeel/evenkeel/internal/broker"
+	"evenkeel/internal/broker"
 )
 
 // A journal that was set back, to a backup, knows less than the ranks: they are told so, register by the id they have, and are tuned on.

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/clusterfile"
-	"github.com/evenkeel/evenkeel/cluster/live"
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/cluster"
+	"evenkeel/cluster/clusterfile"
+	"evenkeel/cluster/live"
+	"evenkeel/internal/badinput"
 )
 
 // Settings are what a job may be given before it starts, and changed to while it runs.

@@ -10,12 +10,12 @@ import (
 	"io"
 	"time"
 
-	"github.com/evenkeel/evenkeel/agent/export"
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/live"
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/internal/state"
-	"github.com/evenkeel/evenkeel/serve/history"
+	"evenkeel/agent/export"
+	"evenkeel/cluster"
+	"evenkeel/cluster/live"
+	"evenkeel/internal/badinput"
+	"evenkeel/internal/state"
+	"evenkeel/serve/history"
 )
 
 // mostState is how many bytes a part of a snapshot may have.

@@ -11,9 +11,9 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"github.com/evenkeel/evenkeel/agent/export"
-	"github.com/evenkeel/evenkeel/internal/broker"
-	"github.com/evenkeel/evenkeel/serve/journal"
+	"evenkeel/agent/export"
+	"evenkeel/internal/broker"
+	"evenkeel/serve/journal"
 )
 
 // messages are those that a journal has of a job, and their count.

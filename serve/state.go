@@ -3,7 +3,7 @@ package serve
 import (
 	"time"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"evenkeel/cluster"
 )
 
 // JobState is what the service says of a job.

@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/agent/export"
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/internal/state"
-	"github.com/evenkeel/evenkeel/serve/journal"
+	"evenkeel/agent/export"
+	"evenkeel/cluster"
+	"evenkeel/internal/state"
+	"evenkeel/serve/journal"
 	"os"
 )
 

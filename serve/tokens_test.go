@@ -11,7 +11,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"github.com/evenkeel/evenkeel/internal/broker"
+	"evenkeel/internal/broker"
 )
 
 const adminToken = "the-administrators-own-token"

@@ -12,7 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/sse"
 
-	"github.com/evenkeel/evenkeel/serve/history"
+	"evenkeel/serve/history"
 )
 
 const (

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/slow"
+	"evenkeel/internal/slow"
 )
 
 // listening starts a service that listens, and says where, and how to end it.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/evenkeel/evenkeel/cluster/live"
+	"evenkeel/cluster/live"
 )
 
 // Every byte of a token's hash counts.

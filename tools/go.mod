@@ -1,4 +1,4 @@
-module github.com/evenkeel/evenkeel/tools
+module evenkeel/tools
 
 go 1.26.0
 

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/train"
-	"github.com/evenkeel/evenkeel/train/data"
+	"evenkeel/train"
+	"evenkeel/train/data"
 )
 
 // A step of one node and of two with half of its samples each.

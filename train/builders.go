@@ -3,7 +3,7 @@ package train
 import (
 	"fmt"
 
-	"github.com/evenkeel/evenkeel/train/layer"
+	"evenkeel/train/layer"
 )
 
 // MLP is dense layers of these sizes, the inputs' first and the number of classes last, with ReLU between them.

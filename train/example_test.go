@@ -7,10 +7,10 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/evenkeel/evenkeel/checkpoint"
-	"github.com/evenkeel/evenkeel/train"
-	"github.com/evenkeel/evenkeel/train/data"
-	"github.com/evenkeel/evenkeel/train/layer"
+	"evenkeel/checkpoint"
+	"evenkeel/train"
+	"evenkeel/train/data"
+	"evenkeel/train/layer"
 )
 
 // Two nodes, the first of which takes three times as many samples, train on images of digits.

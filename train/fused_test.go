@@ -1,7 +1,7 @@
 package train
 
 import (
-	"github.com/evenkeel/evenkeel/internal/slow"
+	"evenkeel/internal/slow"
 	"os"
 	"os/exec"
 	"regexp"

@@ -10,8 +10,8 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/train/layer"
+	"evenkeel/internal/badinput"
+	"evenkeel/train/layer"
 )
 
 // ErrUsage marks sizes that do not fit together and values out of range.

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/evenkeel/evenkeel/internal/adam"
+	"evenkeel/internal/adam"
 )
 
 // Optimizer turns gradients into updates, one layer at a time: no update looks at another layer's gradients, so

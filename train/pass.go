@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/train/layer"
+	"evenkeel/train/layer"
 )
 
 // Pass is the memory for taking batches of a fixed number of samples through a network, forward, or forward and

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/train/layer"
+	"evenkeel/train/layer"
 
 	"pgregory.net/rapid"
 )

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/evenkeel/evenkeel/checkpoint"
+	"evenkeel/checkpoint"
 )
 
 // SaveConfig says when a trainer saves.

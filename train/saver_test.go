@@ -12,8 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/evenkeel/evenkeel/checkpoint"
-	"github.com/evenkeel/evenkeel/train"
+	"evenkeel/checkpoint"
+	"evenkeel/train"
 )
 
 // saved is a trainer that saves, the storage, and its file.

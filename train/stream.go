@@ -3,7 +3,7 @@ package train
 import (
 	"fmt"
 
-	"github.com/evenkeel/evenkeel/train/layer"
+	"evenkeel/train/layer"
 )
 
 // StreamLosses is the mean cross-entropy of each of len(losses) equal parts of a batch, by weights that are read in

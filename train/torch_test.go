@@ -11,9 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/checkpoint"
-	"github.com/evenkeel/evenkeel/internal/slow"
-	"github.com/evenkeel/evenkeel/train"
+	"evenkeel/checkpoint"
+	"evenkeel/internal/slow"
+	"evenkeel/train"
 )
 
 // What was trained and exported lies in PyTorch bit for bit, NaNs too.

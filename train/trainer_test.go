@@ -10,9 +10,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/evenkeel/evenkeel/internal/race"
-	"github.com/evenkeel/evenkeel/train"
-	"github.com/evenkeel/evenkeel/train/data"
+	"evenkeel/internal/race"
+	"evenkeel/train"
+	"evenkeel/train/data"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

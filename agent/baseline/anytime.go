@@ -1,8 +1,8 @@
 package baseline
 
 import (
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/cluster"
+	"evenkeel/agent"
+	"evenkeel/cluster"
 )
 
 // anytime is Anytime MiniBatch (Ferdinand, Al-Lawati, Draper and Nokleby, ICLR 2019): all

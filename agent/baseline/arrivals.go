@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"evenkeel/cluster"
 )
 
 // arrivals derives from the reports when each node's work for a round arrived, even if

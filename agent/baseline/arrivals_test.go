@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/sim"
-	"github.com/evenkeel/evenkeel/internal/agenttest"
+	"evenkeel/agent"
+	"evenkeel/cluster"
+	"evenkeel/cluster/sim"
+	"evenkeel/internal/agenttest"
 )
 
 func in(seconds float64, size int) cluster.NodeReport {

@@ -1,9 +1,9 @@
 package baseline
 
 import (
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/gradient"
+	"evenkeel/agent"
+	"evenkeel/cluster"
+	"evenkeel/cluster/gradient"
 )
 
 // dbw chooses for every round the number K of gradients to wait for, as dynamic backup

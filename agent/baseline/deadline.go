@@ -4,8 +4,8 @@ import (
 	"math"
 	"time"
 
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/cluster"
+	"evenkeel/agent"
+	"evenkeel/cluster"
 )
 
 // Steps says how a rule that ends rounds by time has nodes end: with whole micro-steps, as

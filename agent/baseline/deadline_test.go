@@ -5,9 +5,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/internal/agenttest"
+	"evenkeel/agent"
+	"evenkeel/cluster"
+	"evenkeel/internal/agenttest"
 )
 
 // ended asks p after a round in which the nodes took so many seconds for sizes, and returns

@@ -1,8 +1,8 @@
 package baseline
 
 import (
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/cluster"
+	"evenkeel/agent"
+	"evenkeel/cluster"
 )
 
 // expectedTime is the rule of hivemind's progress_tracker.py: peers accumulate until all together

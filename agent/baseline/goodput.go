@@ -3,9 +3,9 @@ package baseline
 import (
 	"math"
 
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/gradient"
+	"evenkeel/agent"
+	"evenkeel/cluster"
+	"evenkeel/cluster/gradient"
 )
 
 // batchGoodput chooses the global batch too, as AdaptDL does (Qiao et al., "Pollux", OSDI

@@ -5,10 +5,10 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/gradient"
-	"github.com/evenkeel/evenkeel/internal/agenttest"
+	"evenkeel/agent"
+	"evenkeel/cluster"
+	"evenkeel/cluster/gradient"
+	"evenkeel/internal/agenttest"
 )
 
 // withNoise gives a report the gradients that a noise scale, in samples, shows.

@@ -1,8 +1,8 @@
 package baseline
 
 import (
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/cluster"
+	"evenkeel/agent"
+	"evenkeel/cluster"
 )
 
 // NewKofN returns synchronous training with backup workers (Chen, Pan, Monga, Bengio and

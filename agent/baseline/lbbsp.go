@@ -1,8 +1,8 @@
 package baseline
 
 import (
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/cluster"
+	"evenkeel/agent"
+	"evenkeel/cluster"
 )
 
 // lbbsp is LB-BSP (Chen et al., SoCC 2020): a moving average of every node's speed in

@@ -3,8 +3,8 @@ package baseline
 import (
 	"slices"
 
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/cluster"
+	"evenkeel/agent"
+	"evenkeel/cluster"
 )
 
 // Oracle configures a policy that knows the true rates: a bound, not a competitor.

@@ -3,8 +3,8 @@ package baseline
 import (
 	"math"
 
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/cluster"
+	"evenkeel/agent"
+	"evenkeel/cluster"
 )
 
 // proportional is OmniLearn's control (Tyagi & Sharma, TPDS 2025): c = b*mean(t)/t,

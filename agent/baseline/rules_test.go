@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/internal/agenttest"
+	"evenkeel/agent"
+	"evenkeel/cluster"
+	"evenkeel/internal/agenttest"
 )
 
 // quorum is K and grace of a round's rule among n nodes.

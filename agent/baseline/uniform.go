@@ -1,8 +1,8 @@
 package baseline
 
 import (
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/cluster"
+	"evenkeel/agent"
+	"evenkeel/cluster"
 )
 
 // uniform gives every node the same size, as trainers do without a tuner.

@@ -3,8 +3,8 @@ package baseline
 import (
 	"math"
 
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/cluster"
+	"evenkeel/agent"
+	"evenkeel/cluster"
 )
 
 // WaterFill configures the model-based rule: equal predicted finish times (Cannikin's

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"log"
 
-	"github.com/evenkeel/evenkeel/agent/clusters"
-	"github.com/evenkeel/evenkeel/cluster/profile"
+	"evenkeel/agent/clusters"
+	"evenkeel/cluster/profile"
 )
 
 // Every embedded cluster.

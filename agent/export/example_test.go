@@ -8,10 +8,10 @@ import (
 	"os"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/agent/export"
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/clusterfile"
-	"github.com/evenkeel/evenkeel/cluster/profile"
+	"evenkeel/agent/export"
+	"evenkeel/cluster"
+	"evenkeel/cluster/clusterfile"
+	"evenkeel/cluster/profile"
 )
 
 // The sizes of an allocation become a script that torchrun's processes source.

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/internal/names"
+	"evenkeel/internal/names"
 )
 
 // Format is one that Write writes.

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/internal/names"
+	"evenkeel/cluster"
+	"evenkeel/internal/badinput"
+	"evenkeel/internal/names"
 )
 
 // Rules by which the learning rate follows the global batch.

@@ -3,7 +3,7 @@ package export
 import (
 	"slices"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"evenkeel/cluster"
 )
 
 // Run is the end of a policy's run, or where one would begin.

@@ -17,9 +17,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/bucket"
-	"github.com/evenkeel/evenkeel/bucket/internal/input"
-	"github.com/evenkeel/evenkeel/bucket/paired"
+	"evenkeel/bucket"
+	"evenkeel/bucket/internal/input"
+	"evenkeel/bucket/paired"
 )
 
 // Options say how to read a file of lengths.

@@ -1,8 +1,8 @@
 package packed
 
 import (
-	"github.com/evenkeel/evenkeel/bucket"
-	"github.com/evenkeel/evenkeel/bucket/internal/partition"
+	"evenkeel/bucket"
+	"evenkeel/bucket/internal/partition"
 )
 
 // cost is the cost of a batch whose samples lie end to end: a fixed time, and for each sample a time and a part of the memory. Both follow

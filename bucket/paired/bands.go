@@ -6,7 +6,7 @@ import (
 	"slices"
 	"sort"
 
-	"github.com/evenkeel/evenkeel/bucket/internal/ordering"
+	"evenkeel/bucket/internal/ordering"
 )
 
 // bands order samples of two lengths: by bands of similar sources, and within a band by target, up and down in turn, so that neighbours are

@@ -4,9 +4,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/bucket"
-	"github.com/evenkeel/evenkeel/bucket/internal/partition"
-	"github.com/evenkeel/evenkeel/bucket/plain"
+	"evenkeel/bucket"
+	"evenkeel/bucket/internal/partition"
+	"evenkeel/bucket/plain"
 )
 
 // With few steps and slow ranks the size of the epoch jumps with the scale. No epoch is far from what was predicted of the first.

@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/evenkeel/evenkeel/bucket/internal/ordering"
+	"evenkeel/bucket/internal/ordering"
 )
 
 // Bands are as wide as their area allows and no wider; groups are within their number; the targets of a band rise or fall, in turn.

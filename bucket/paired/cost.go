@@ -1,8 +1,8 @@
 package paired
 
 import (
-	"github.com/evenkeel/evenkeel/bucket"
-	"github.com/evenkeel/evenkeel/bucket/internal/partition"
+	"evenkeel/bucket"
+	"evenkeel/bucket/internal/partition"
 )
 
 // Cost predicts a step of one rank of speed 1 whose samples have two lengths.

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/bucket"
-	"github.com/evenkeel/evenkeel/bucket/lengthfile"
-	"github.com/evenkeel/evenkeel/bucket/paired"
-	"github.com/evenkeel/evenkeel/bucket/stepcost"
+	"evenkeel/bucket"
+	"evenkeel/bucket/lengthfile"
+	"evenkeel/bucket/paired"
+	"evenkeel/bucket/stepcost"
 )
 
 // Translations: sources and targets are padded apart.

@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/bucket/internal/partition"
+	"evenkeel/bucket/internal/partition"
 )
 
 // fine is the number of cells into which a batch of one sample's lengths is divided; batches end where cells end.

@@ -4,9 +4,9 @@ import (
 	"math"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/bucket"
-	"github.com/evenkeel/evenkeel/bucket/internal/input"
-	"github.com/evenkeel/evenkeel/bucket/internal/partition"
+	"evenkeel/bucket"
+	"evenkeel/bucket/internal/input"
+	"evenkeel/bucket/internal/partition"
 )
 
 // Pairs are samples of two lengths, as those of a translation: a batch pads its sources to its longest source, its targets to its longest target.

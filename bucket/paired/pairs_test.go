@@ -10,10 +10,10 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/evenkeel/evenkeel/bucket"
-	"github.com/evenkeel/evenkeel/bucket/internal/partition"
-	"github.com/evenkeel/evenkeel/bucket/plain"
-	"github.com/evenkeel/evenkeel/bucket/stepcost"
+	"evenkeel/bucket"
+	"evenkeel/bucket/internal/partition"
+	"evenkeel/bucket/plain"
+	"evenkeel/bucket/stepcost"
 )
 
 // seq2seq is t = a + B (c S + d T + e S^2 + f T^2 + g S T) with memory for m tokens, of which one of a target counts as w.

@@ -3,8 +3,8 @@ package paired
 import (
 	"sort"
 
-	"github.com/evenkeel/evenkeel/bucket"
-	"github.com/evenkeel/evenkeel/bucket/internal/partition"
+	"evenkeel/bucket"
+	"evenkeel/bucket/internal/partition"
 )
 
 // row is the samples of an epoch in their order.

@@ -7,10 +7,10 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/bucket"
-	"github.com/evenkeel/evenkeel/bucket/stepcost"
-	"github.com/evenkeel/evenkeel/internal/race"
-	"github.com/evenkeel/evenkeel/internal/slow"
+	"evenkeel/bucket"
+	"evenkeel/bucket/stepcost"
+	"evenkeel/internal/race"
+	"evenkeel/internal/slow"
 )
 
 // A small epoch is within a hundredth of the best that steps of consecutive batches can be, found over all durations that a batch can have.

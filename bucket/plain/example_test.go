@@ -3,8 +3,8 @@ package plain_test
 import (
 	"fmt"
 
-	"github.com/evenkeel/evenkeel/bucket"
-	"github.com/evenkeel/evenkeel/bucket/plain"
+	"evenkeel/bucket"
+	"evenkeel/bucket/plain"
 )
 
 // flat is a cost of one's own: no table is needed where a formula is known.

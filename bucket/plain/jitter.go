@@ -3,7 +3,7 @@ package plain
 import (
 	"math"
 
-	"github.com/evenkeel/evenkeel/bucket/internal/ordering"
+	"evenkeel/bucket/internal/ordering"
 )
 
 // jitter is the largest part of their length, times 2^16, by which the samples of each length move up in the order.

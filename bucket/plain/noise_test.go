@@ -8,8 +8,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/bucket"
-	"github.com/evenkeel/evenkeel/bucket/stepcost"
+	"evenkeel/bucket"
+	"evenkeel/bucket/stepcost"
 )
 
 // noisy is a machine of costA whose durations scatter by 5%.

@@ -9,11 +9,11 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/bucket"
-	"github.com/evenkeel/evenkeel/bucket/internal/input"
-	"github.com/evenkeel/evenkeel/bucket/internal/ordering"
-	"github.com/evenkeel/evenkeel/bucket/internal/partition"
-	"github.com/evenkeel/evenkeel/bucket/stepcost"
+	"evenkeel/bucket"
+	"evenkeel/bucket/internal/input"
+	"evenkeel/bucket/internal/ordering"
+	"evenkeel/bucket/internal/partition"
+	"evenkeel/bucket/stepcost"
 )
 
 // Plan is a plan with its lengths' histogram and its costs.

@@ -4,11 +4,11 @@ import (
 	"math"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/internal/race"
+	"evenkeel/internal/race"
 	"pgregory.net/rapid"
 
-	"github.com/evenkeel/evenkeel/bucket"
-	"github.com/evenkeel/evenkeel/internal/slow"
+	"evenkeel/bucket"
+	"evenkeel/internal/slow"
 )
 
 // The settings of docs/guides/bucket.md reach what it says: an epoch near the bound, predicted, even, and step-mates that part.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"sort"
 
-	"github.com/evenkeel/evenkeel/bucket/internal/input"
+	"evenkeel/bucket/internal/input"
 )
 
 // Model predicts a step of one rank of speed 1 from a table of trials.

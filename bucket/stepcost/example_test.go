@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/bucket/stepcost"
+	"evenkeel/bucket/stepcost"
 )
 
 // A model of the step from a table.

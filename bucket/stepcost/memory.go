@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/bucket/internal/input"
+	"evenkeel/bucket/internal/input"
 )
 
 // trials are a table's, and what they say of memory.

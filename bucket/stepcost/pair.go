@@ -1,6 +1,6 @@
 package stepcost
 
-import "github.com/evenkeel/evenkeel/bucket/internal/input"
+import "evenkeel/bucket/internal/input"
 
 // PairModel predicts a step of samples whose sources and targets are padded apart, on one rank of speed 1.
 //

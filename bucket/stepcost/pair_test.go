@@ -10,7 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/evenkeel/evenkeel/bucket/internal/input"
+	"evenkeel/bucket/internal/input"
 )
 
 // coder is a device of two lengths: a + B (b + c S + d T + e S^2 + f T^2 + g S T), memory for so many tokens.

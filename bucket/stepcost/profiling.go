@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/bucket/internal/input"
+	"evenkeel/bucket/internal/input"
 )
 
 // Runner runs one training step of batch samples of a length, with optimizer state in memory, and says what it took. Where samples

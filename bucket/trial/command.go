@@ -14,9 +14,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evenkeel/evenkeel/bucket/stepcost"
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/internal/subprocess"
+	"evenkeel/bucket/stepcost"
+	"evenkeel/internal/badinput"
+	"evenkeel/internal/subprocess"
 )
 
 // Command runs a program for each trial; its Run is a stepcost.Runner. The program trains one

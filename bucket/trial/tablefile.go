@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
-	"github.com/evenkeel/evenkeel/bucket/stepcost"
+	"evenkeel/bucket/stepcost"
 )
 
 // ErrExists is an error of OpenTable: the file has trials already, and they are not to be

@@ -11,8 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/evenkeel/evenkeel/bucket/stepcost"
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/bucket/stepcost"
+	"evenkeel/internal/badinput"
 )
 
 // shell runs a script, whose $1 is the length and $2 the batch.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/minio/minio-go/v7"
 
-	"github.com/evenkeel/evenkeel/checkpoint"
+	"evenkeel/checkpoint"
 )
 
 // Download makes the checkpoint files of a step in a folder, the newest that verifies if step is nil. A file that is

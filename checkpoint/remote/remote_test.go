@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/checkpoint"
-	"github.com/evenkeel/evenkeel/internal/s3test"
+	"evenkeel/checkpoint"
+	"evenkeel/internal/s3test"
 )
 
 func serve(t *testing.T) (*s3test.Server, *Store) {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/minio/minio-go/v7"
 
-	"github.com/evenkeel/evenkeel/checkpoint"
+	"evenkeel/checkpoint"
 )
 
 // newest is the newest step that all files say they have, and whether there is one.

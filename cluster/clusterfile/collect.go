@@ -11,8 +11,8 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/cluster"
+	"evenkeel/internal/badinput"
 )
 
 // Collect is the collect section. If the policy chooses quorum or grace, it chooses the

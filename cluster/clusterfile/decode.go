@@ -12,8 +12,8 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/internal/names"
+	"evenkeel/internal/badinput"
+	"evenkeel/internal/names"
 )
 
 // decoder fills a File from YAML. goccy/go-yaml parses; its own decoder stops at the

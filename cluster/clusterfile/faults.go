@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/internal/badinput"
 )
 
 // maxFaults is how many faults of one file are listed.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster/profile"
+	"evenkeel/cluster/profile"
 )
 
 func TestReplayedFile(t *testing.T) {

@@ -9,9 +9,9 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/cluster"
+	"evenkeel/cluster/profile"
+	"evenkeel/internal/badinput"
 )
 
 // ReadTopology parses the nodes and switches of a cluster file, which needs neither a workload nor a batch for it.

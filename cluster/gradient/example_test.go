@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/gradient"
+	"evenkeel/cluster"
+	"evenkeel/cluster/gradient"
 )
 
 // Two nodes hand in gradients of 10 and 30 samples, whose squares are 2 and 10/9 of their mean's.

@@ -4,8 +4,8 @@ package gradient
 import (
 	"math"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/internal/stats"
+	"evenkeel/cluster"
+	"evenkeel/internal/stats"
 )
 
 // NoiseScale estimates the gradient noise scale S, the batch at which noise and gradient are

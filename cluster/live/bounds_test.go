@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/profile"
+	"evenkeel/cluster"
+	"evenkeel/cluster/profile"
 )
 
 // What lies on a bound is good, what lies beyond it is not.

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/cluster/profile"
+	"evenkeel/cluster/profile"
 )
 
 // models are the catalogue's devices by what torch.cuda.get_device_name says of them: the words must all

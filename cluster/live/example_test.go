@@ -5,9 +5,9 @@ import (
 	"log"
 	"time"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/live"
-	"github.com/evenkeel/evenkeel/cluster/profile"
+	"evenkeel/cluster"
+	"evenkeel/cluster/live"
+	"evenkeel/cluster/profile"
 )
 
 // A job of two ranks starts, is handed sizes, and reports its first round, twice.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"evenkeel/cluster"
 )
 
 // FuzzTake feeds any report to a generation: it is refused, or what comes out can be believed.

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/internal/state"
+	"evenkeel/cluster"
+	"evenkeel/internal/state"
 )
 
 // Behind is how many plans before the newest a report may rest on: a job that draws its

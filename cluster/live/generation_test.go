@@ -10,8 +10,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	noise "github.com/evenkeel/evenkeel/cluster/gradient"
+	"evenkeel/cluster"
+	noise "evenkeel/cluster/gradient"
 )
 
 // plain is a cluster of ranks without profiles.

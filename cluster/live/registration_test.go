@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/cluster/profile"
+	"evenkeel/internal/badinput"
 )
 
 // Every fault is named with its field, all at once.

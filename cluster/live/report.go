@@ -5,8 +5,8 @@ import (
 	"math"
 	"time"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/cluster"
+	"evenkeel/internal/badinput"
 )
 
 // Bounds of what a job may report.

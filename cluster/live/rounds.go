@@ -4,8 +4,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/cluster"
+	"evenkeel/internal/badinput"
 )
 
 // OwnReport is what a rank says of its own share, where no rank speaks for all.

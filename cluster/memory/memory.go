@@ -8,7 +8,7 @@
 // A Learner is a function of the reports, so a reader of a run's log learns the same limits.
 package memory
 
-import "github.com/evenkeel/evenkeel/cluster"
+import "evenkeel/cluster"
 
 const (
 	firstProbe = 64   // rounds until a limit is raised the first time

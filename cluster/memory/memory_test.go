@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"evenkeel/cluster"
 )
 
 // drive plays rounds of one node whose memory holds so many samples, each with a share of many

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/internal/badinput"
 )
 
 // Limits of a profile file.

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/internal/names"
+	"evenkeel/internal/badinput"
+	"evenkeel/internal/names"
 )
 
 // ErrUnknown is wrapped by every UnknownError.

@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/cluster/sim"
+	"evenkeel/cluster"
+	"evenkeel/cluster/profile"
+	"evenkeel/cluster/sim"
 )
 
 // Three rounds of two nodes, one of which is half as fast as its profile says.

@@ -4,7 +4,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"evenkeel/cluster"
 )
 
 func TestTwoSpeedDrift(t *testing.T) {

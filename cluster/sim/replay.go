@@ -4,7 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"github.com/evenkeel/evenkeel/cluster/trace"
+	"evenkeel/cluster/trace"
 )
 
 // replay is where the nodes of a run are in a trace. It has a generator of its own, and

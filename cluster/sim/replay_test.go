@@ -10,8 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/trace"
+	"evenkeel/cluster"
+	"evenkeel/cluster/trace"
 )
 
 // measured is the rows of a trace by job, worker and round, and the trace that a file of

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"evenkeel/cluster"
 )
 
 const (

@@ -13,8 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/profile"
+	"evenkeel/cluster"
+	"evenkeel/cluster/profile"
 )
 
 func init() { _ = flag.Set("rapid.checks", "300") } // the command line still rules

@@ -4,7 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"evenkeel/cluster"
 )
 
 // node is what is true of one node, as opposed to what a controller believes.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"evenkeel/cluster"
 )
 
 // walk moves nodes under conditions through rounds and shows every one to see.

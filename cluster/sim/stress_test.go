@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/profile"
+	"evenkeel/cluster"
+	"evenkeel/cluster/profile"
 )
 
 // alone is a preset without what all presets have.

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/bucket"
-	bucketplain "github.com/evenkeel/evenkeel/bucket/plain"
-	"github.com/evenkeel/evenkeel/bucket/stepcost"
+	"evenkeel/bucket"
+	bucketplain "evenkeel/bucket/plain"
+	"evenkeel/bucket/stepcost"
 )
 
 // PyTorch reads a schedule with the sampler in python/evenkeel.

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/slow"
+	"evenkeel/internal/slow"
 )
 
 // traced runs a service with a journal under strace, until the test ends.

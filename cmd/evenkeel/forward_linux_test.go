@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/slow"
+	"evenkeel/internal/slow"
 )
 
 // forwardServer is evenkeel forward serve, with the tokens that it wrote.

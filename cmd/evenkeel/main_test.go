@@ -14,10 +14,10 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/zeebo/xxh3"
 
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/internal/race"
-	"github.com/evenkeel/evenkeel/internal/s3test"
-	"github.com/evenkeel/evenkeel/internal/slow"
+	"evenkeel/agent"
+	"evenkeel/internal/race"
+	"evenkeel/internal/s3test"
+	"evenkeel/internal/slow"
 )
 
 func TestMain(m *testing.M) {

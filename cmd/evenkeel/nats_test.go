@@ -13,7 +13,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"github.com/evenkeel/evenkeel/internal/broker"
+	"evenkeel/internal/broker"
 )
 
 // natsNode is a command of the tests: a NATS server of a cluster. Arguments: its name, port, port for the others, their ports, folder.

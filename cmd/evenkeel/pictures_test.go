@@ -7,7 +7,7 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/internal/race"
+	"evenkeel/internal/race"
 )
 
 const pictures = "../../docs/images"

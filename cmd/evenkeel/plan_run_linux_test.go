@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/cmd/evenkeel/internal/cli"
 )
 
 // Ctrl-C ends a run in good order, with what was measured and nothing left behind.

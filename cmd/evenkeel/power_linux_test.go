@@ -16,9 +16,9 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/evenkeel/evenkeel/internal/slow"
-	"github.com/evenkeel/evenkeel/serve"
-	"github.com/evenkeel/evenkeel/serve/journal"
+	"evenkeel/internal/slow"
+	"evenkeel/serve"
+	"evenkeel/serve/journal"
 )
 
 var (

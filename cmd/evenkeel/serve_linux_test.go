@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/serve"
+	"evenkeel/serve"
 )
 
 var kills = flag.Int("kills", 8, "how often TestServeKilled kills the service")

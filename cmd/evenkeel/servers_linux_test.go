@@ -24,7 +24,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/evenkeel/evenkeel/internal/slow"
+	"evenkeel/internal/slow"
 )
 
 var (

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/race"
-	"github.com/evenkeel/evenkeel/internal/slow"
+	"evenkeel/internal/race"
+	"evenkeel/internal/slow"
 )
 
 const tutorials = "../../docs/tutorials/"

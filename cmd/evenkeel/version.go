@@ -3,7 +3,7 @@ package main
 import (
 	"fmt"
 
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/cmd/evenkeel/internal/cli"
 )
 
 // What the build of a release sets, by -ldflags "-X main.version=v0.1.0 ...".

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"github.com/evenkeel/evenkeel/ddqn"
+	"evenkeel/ddqn"
 )
 
 // This file is what only the products of internal/matrix promise, and not those of OpenBLAS: bits.

@@ -5,9 +5,9 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/ddqn"
-	"github.com/evenkeel/evenkeel/internal/race"
-	"github.com/evenkeel/evenkeel/internal/slow"
+	"evenkeel/ddqn"
+	"evenkeel/internal/race"
+	"evenkeel/internal/slow"
 )
 
 // cartPole is CartPole-v1 (Barto, Sutton and Anderson 1983, in the form of OpenAI Gym): balance a pole on a cart by

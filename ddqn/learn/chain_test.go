@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/ddqn"
+	"evenkeel/ddqn"
 )
 
 // The chain: states 0 to 7, action 1 goes right, action 0 goes left; 0.2 for staying at the left end, 1 for

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 
-	"github.com/evenkeel/evenkeel/ddqn"
-	"github.com/evenkeel/evenkeel/ddqn/learn"
+	"evenkeel/ddqn"
+	"evenkeel/ddqn/learn"
 )
 
 // Two levers, two objectives: lever 0 pays the first objective, lever 1 the second. The preference is a feature, so

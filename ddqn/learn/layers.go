@@ -7,9 +7,9 @@ import (
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 
-	"github.com/evenkeel/evenkeel/ddqn"
-	"github.com/evenkeel/evenkeel/ddqn/internal/dueling"
-	"github.com/evenkeel/evenkeel/internal/matrix"
+	"evenkeel/ddqn"
+	"evenkeel/ddqn/internal/dueling"
+	"evenkeel/internal/matrix"
 )
 
 // newDense is relu(x W + b), or x W + b, for rows inputs of a layer with grad.In inputs and grad.Out outputs. Inputs:

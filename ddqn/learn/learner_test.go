@@ -8,7 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/ddqn"
+	"evenkeel/ddqn"
 )
 
 // On a window of one step whose later state the two networks value differently, the target is the target network's

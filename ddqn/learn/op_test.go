@@ -9,8 +9,8 @@ import (
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 
-	"github.com/evenkeel/evenkeel/ddqn"
-	"github.com/evenkeel/evenkeel/internal/matrix"
+	"evenkeel/ddqn"
+	"evenkeel/internal/matrix"
 )
 
 // weigh is the tests' scalar cost: the sum of an operation's results, each times a coefficient, in float64.

@@ -3,7 +3,7 @@ package learn
 import (
 	"math"
 
-	"github.com/evenkeel/evenkeel/internal/adam"
+	"evenkeel/internal/adam"
 )
 
 // optimizer is Adam over one flat slice of weights, with the gradient's global norm clipped first (Pascanu et al.

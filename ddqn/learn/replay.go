@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 
-	"github.com/evenkeel/evenkeel/ddqn"
-	"github.com/evenkeel/evenkeel/ddqn/internal/wire"
+	"evenkeel/ddqn"
+	"evenkeel/ddqn/internal/wire"
 )
 
 const (

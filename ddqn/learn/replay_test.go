@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/evenkeel/evenkeel/ddqn"
+	"evenkeel/ddqn"
 )
 
 // window is an n-step window as the dumb twin sees it.

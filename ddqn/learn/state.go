@@ -12,8 +12,8 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"github.com/evenkeel/evenkeel/ddqn"
-	"github.com/evenkeel/evenkeel/ddqn/internal/wire"
+	"evenkeel/ddqn"
+	"evenkeel/ddqn/internal/wire"
 )
 
 // A training state is described byte by byte in docs/reference/formats/policy.md. It holds everything that the next update

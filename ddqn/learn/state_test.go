@@ -11,7 +11,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"github.com/evenkeel/evenkeel/ddqn"
+	"evenkeel/ddqn"
 )
 
 // run is a training whose replay grows as it goes, as a real one does.

@@ -7,7 +7,7 @@ import (
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 
-	"github.com/evenkeel/evenkeel/ddqn"
+	"evenkeel/ddqn"
 )
 
 // building serialises the construction of graphs: Gorgonia keeps package-level state there, not when running.

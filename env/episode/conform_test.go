@@ -7,9 +7,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/env"
-	"github.com/evenkeel/evenkeel/env/internal/envtest"
+	"evenkeel/cluster"
+	"evenkeel/env"
+	"evenkeel/env/internal/envtest"
 )
 
 // widest is what no entry of a row exceeds in absolute value. The widest are the mean

@@ -7,9 +7,9 @@ import (
 	"runtime"
 	"sync"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/sim"
-	"github.com/evenkeel/evenkeel/env"
+	"evenkeel/cluster"
+	"evenkeel/cluster/sim"
+	"evenkeel/env"
 )
 
 // Kind types a step, as in dm_env.

@@ -3,10 +3,10 @@ package episode_test
 import (
 	"fmt"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/env"
-	"github.com/evenkeel/evenkeel/env/episode"
+	"evenkeel/cluster"
+	"evenkeel/cluster/profile"
+	"evenkeel/env"
+	"evenkeel/env/episode"
 )
 
 // An episode with the action that takes every measurement as it comes. A network would choose by the rows.

@@ -3,8 +3,8 @@ package episode
 import (
 	"math"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/env"
+	"evenkeel/cluster"
+	"evenkeel/env"
 )
 
 // The shape of a node's own reward; docs/decisions/0003-reward.md describes how it was

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/env"
-	"github.com/evenkeel/evenkeel/env/internal/envtest"
+	"evenkeel/cluster"
+	"evenkeel/env"
+	"evenkeel/env/internal/envtest"
 )
 
 func TestOwnReward(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/evenkeel/evenkeel/env"
-	"github.com/evenkeel/evenkeel/env/internal/envtest"
+	"evenkeel/env"
+	"evenkeel/env/internal/envtest"
 )
 
 func TestStepAllEqualsOneByOne(t *testing.T) {

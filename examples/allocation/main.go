@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"log"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"evenkeel/cluster"
 )
 
 func main() {

@@ -7,9 +7,9 @@ import (
 	"log"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/bucket"
-	"github.com/evenkeel/evenkeel/bucket/plain"
-	"github.com/evenkeel/evenkeel/bucket/stepcost"
+	"evenkeel/bucket"
+	"evenkeel/bucket/plain"
+	"evenkeel/bucket/stepcost"
 )
 
 // table holds measured training steps: length and number of samples of a batch, its

@@ -12,9 +12,9 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/env"
+	"evenkeel/agent"
+	"evenkeel/cluster"
+	"evenkeel/env"
 )
 
 // worker computes micro-batches at one speed.

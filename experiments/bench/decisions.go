@@ -6,11 +6,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/agent/baseline"
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/cluster/sim"
+	"evenkeel/agent"
+	"evenkeel/agent/baseline"
+	"evenkeel/cluster"
+	"evenkeel/cluster/profile"
+	"evenkeel/cluster/sim"
 )
 
 // How the rounds of a cluster end, for the agent's decisions beside water-filling's.

@@ -4,8 +4,8 @@ import (
 	"math"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/internal/race"
+	"evenkeel/cluster"
+	"evenkeel/internal/race"
 )
 
 // TestCounts: what every room does most allocates what ranges.yaml says, and no byte more.

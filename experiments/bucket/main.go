@@ -17,9 +17,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/bucket"
-	"github.com/evenkeel/evenkeel/bucket/lengthfile"
-	"github.com/evenkeel/evenkeel/bucket/plain"
+	"evenkeel/bucket"
+	"evenkeel/bucket/lengthfile"
+	"evenkeel/bucket/plain"
 )
 
 const ranks = 8

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/bucket"
-	"github.com/evenkeel/evenkeel/bucket/packed"
-	"github.com/evenkeel/evenkeel/bucket/plain"
+	"evenkeel/bucket"
+	"evenkeel/bucket/packed"
+	"evenkeel/bucket/plain"
 )
 
 // packedTable scores batches whose samples lie end to end, ours and by two rules of others, all by the same cost.

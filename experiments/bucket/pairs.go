@@ -10,10 +10,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/bucket"
-	"github.com/evenkeel/evenkeel/bucket/lengthfile"
-	"github.com/evenkeel/evenkeel/bucket/paired"
-	"github.com/evenkeel/evenkeel/bucket/plain"
+	"evenkeel/bucket"
+	"evenkeel/bucket/lengthfile"
+	"evenkeel/bucket/paired"
+	"evenkeel/bucket/plain"
 )
 
 // coder is the cost of an encoder and a decoder: t = a + B (c S + d T + e S^2 + f T^2 + g S T), with memory for so many tokens, of which one of

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/bucket"
+	"evenkeel/bucket"
 )
 
 // peer is another system's rule of batching, written from its published description. cut gives an epoch's steps; tokens is the limit

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/evenkeel/evenkeel/forward"
-	"github.com/evenkeel/evenkeel/internal/stats"
+	"evenkeel/forward"
+	"evenkeel/internal/stats"
 )
 
 // absent shows what pairs cost that are away or slow.

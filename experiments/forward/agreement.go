@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/cpu"
 
-	"github.com/evenkeel/evenkeel/forward/wire"
+	"evenkeel/forward/wire"
 )
 
 // summary is the part of the commands' JSON that is compared.

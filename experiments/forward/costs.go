@@ -9,9 +9,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/evenkeel/evenkeel/forward"
-	"github.com/evenkeel/evenkeel/train"
-	"github.com/evenkeel/evenkeel/train/data"
+	"evenkeel/forward"
+	"evenkeel/train"
+	"evenkeel/train/data"
 )
 
 // large is a network of 4.2 million weights and made-up data.

@@ -5,9 +5,9 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"github.com/evenkeel/evenkeel/forward"
-	"github.com/evenkeel/evenkeel/internal/stats"
-	"github.com/evenkeel/evenkeel/train"
+	"evenkeel/forward"
+	"evenkeel/internal/stats"
+	"evenkeel/train"
 )
 
 // long compares a long run by default with back-propagation.

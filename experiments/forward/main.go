@@ -17,10 +17,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/evenkeel/evenkeel/experiments/internal/program"
-	"github.com/evenkeel/evenkeel/forward"
-	"github.com/evenkeel/evenkeel/train"
-	"github.com/evenkeel/evenkeel/train/data"
+	"evenkeel/experiments/internal/program"
+	"evenkeel/forward"
+	"evenkeel/train"
+	"evenkeel/train/data"
 )
 
 var parts = map[string]func(*world) error{

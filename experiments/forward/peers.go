@@ -7,10 +7,10 @@ import (
 	"math/rand/v2"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/forward"
-	"github.com/evenkeel/evenkeel/internal/chart"
-	"github.com/evenkeel/evenkeel/internal/stats"
-	"github.com/evenkeel/evenkeel/train"
+	"evenkeel/forward"
+	"evenkeel/internal/chart"
+	"evenkeel/internal/stats"
+	"evenkeel/train"
 )
 
 const (

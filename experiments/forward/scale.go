@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/evenkeel/evenkeel/forward"
-	"github.com/evenkeel/evenkeel/train"
+	"evenkeel/forward"
+	"evenkeel/train"
 )
 
 // device computes one forward pass after the other, each of which takes a time.

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/evenkeel/evenkeel/forward/wire"
+	"evenkeel/forward/wire"
 )
 
 // A run on an embedded server, which one processor creates and another joins.

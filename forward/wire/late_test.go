@@ -8,7 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/evenkeel/evenkeel/forward"
+	"evenkeel/forward"
 )
 
 // A server whose answers come late changes how long a run takes, and nothing else.

@@ -12,9 +12,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/evenkeel/evenkeel/forward"
-	"github.com/evenkeel/evenkeel/train"
-	"github.com/evenkeel/evenkeel/train/data"
+	"evenkeel/forward"
+	"evenkeel/train"
+	"evenkeel/train/data"
 )
 
 // cable carries connections to a server until it is cut.

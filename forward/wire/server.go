@@ -17,8 +17,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"golang.org/x/sys/unix"
 
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/internal/broker"
+	"evenkeel/internal/badinput"
+	"evenkeel/internal/broker"
 )
 
 // ErrOpen is returned if others could use the server without a token, or read the traffic.

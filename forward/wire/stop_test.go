@@ -3,7 +3,7 @@ package wire
 import (
 	"testing"
 
-	"github.com/evenkeel/evenkeel/forward"
+	"evenkeel/forward"
 )
 
 // Who makes runs can end one, from outside: all processors end with the same step and weights, and so does one that comes when it is over. A rank's token is

@@ -13,9 +13,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"go.uber.org/goleak"
 
-	"github.com/evenkeel/evenkeel/forward"
-	"github.com/evenkeel/evenkeel/train"
-	"github.com/evenkeel/evenkeel/train/data"
+	"evenkeel/forward"
+	"evenkeel/train"
+	"evenkeel/train/data"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

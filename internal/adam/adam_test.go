@@ -4,7 +4,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/internal/adam"
+	"evenkeel/internal/adam"
 )
 
 // The update by the papers' formulas in float64.

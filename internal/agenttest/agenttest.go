@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/agent/clusters"
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/clusterfile"
-	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/env"
+	"evenkeel/agent/clusters"
+	"evenkeel/cluster"
+	"evenkeel/cluster/clusterfile"
+	"evenkeel/cluster/profile"
+	"evenkeel/env"
 )
 
 // Speed is the preference for speed alone.

@@ -18,7 +18,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/internal/badinput"
 )
 
 // Errors that Save wraps.

@@ -6,7 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/evenkeel/evenkeel/internal/chart"
+	"evenkeel/internal/chart"
 )
 
 func Example() {

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/internal/chart"
-	"github.com/evenkeel/evenkeel/planner/pipeline"
+	"evenkeel/cluster/profile"
+	"evenkeel/internal/chart"
+	"evenkeel/planner/pipeline"
 )
 
 func TestProfile(t *testing.T) {

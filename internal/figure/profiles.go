@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/internal/chart"
+	"evenkeel/cluster/profile"
+	"evenkeel/internal/chart"
 )
 
 // beyond is how far past the last point a figure shows the extrapolation, as a share of

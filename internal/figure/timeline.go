@@ -3,8 +3,8 @@ package figure
 import (
 	"fmt"
 
-	"github.com/evenkeel/evenkeel/internal/chart"
-	"github.com/evenkeel/evenkeel/planner/pipeline"
+	"evenkeel/internal/chart"
+	"evenkeel/planner/pipeline"
 )
 
 // activities in the order of the legend, with the edges of their boxes around a stage's

@@ -46,7 +46,7 @@ const allocateProgram = `package main
 import (
 	"fmt"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"evenkeel/cluster"
 )
 
 func main() {

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/tools/go/packages"
 
-	"github.com/evenkeel/evenkeel/internal/slow"
+	"evenkeel/internal/slow"
 )
 
 // maxUnused is how many exported names may have no user outside their package: each is a

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-const module = "github.com/evenkeel/evenkeel/"
+const module = "evenkeel/"
 
 // room is a folder with its packages, and what they may import beside each other, the
 // rooms within theirs, and internal.

@@ -3,7 +3,7 @@ package names_test
 import (
 	"fmt"
 
-	"github.com/evenkeel/evenkeel/internal/names"
+	"evenkeel/internal/names"
 )
 
 func Example() {

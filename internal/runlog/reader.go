@@ -11,10 +11,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/clusterfile"
-	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/cluster/trace"
+	"evenkeel/cluster"
+	"evenkeel/cluster/clusterfile"
+	"evenkeel/cluster/profile"
+	"evenkeel/cluster/trace"
 )
 
 // Reader reads a run log. Errors about its content wrap errLog and name the line.

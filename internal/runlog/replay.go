@@ -7,9 +7,9 @@ import (
 	"io"
 	"reflect"
 
-	"github.com/evenkeel/evenkeel/cluster/memory"
-	"github.com/evenkeel/evenkeel/cluster/sim"
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/cluster/memory"
+	"evenkeel/cluster/sim"
+	"evenkeel/internal/badinput"
 )
 
 // errDiffers says that a replay gave other reports than the log has.

@@ -16,9 +16,9 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/cluster"
+	"evenkeel/cluster/profile"
+	"evenkeel/internal/badinput"
 )
 
 // formatName and formatVersion open every log.

@@ -14,11 +14,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/clusterfile"
-	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/cluster/sim"
-	"github.com/evenkeel/evenkeel/cluster/trace"
+	"evenkeel/cluster"
+	"evenkeel/cluster/clusterfile"
+	"evenkeel/cluster/profile"
+	"evenkeel/cluster/sim"
+	"evenkeel/cluster/trace"
 )
 
 const text = `workload: llama-3b-512-fp16

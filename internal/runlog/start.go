@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/profile"
+	"evenkeel/cluster"
+	"evenkeel/cluster/profile"
 )
 
 // Live is the source of logs of real jobs; those of the simulator name none.

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/internal/s3test"
+	"evenkeel/internal/s3test"
 )
 
 func Example() {

@@ -3,7 +3,7 @@ package stats_test
 import (
 	"fmt"
 
-	"github.com/evenkeel/evenkeel/internal/stats"
+	"evenkeel/internal/stats"
 )
 
 func Example() {

@@ -4,8 +4,8 @@ import (
 	"context"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/agent/clusters"
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/agent/clusters"
+	"evenkeel/internal/badinput"
 )
 
 // What a user can get wrong is marked as bad input.

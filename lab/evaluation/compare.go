@@ -10,13 +10,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/agent/baseline"
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/sim"
-	"github.com/evenkeel/evenkeel/env"
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/internal/stats"
+	"evenkeel/agent"
+	"evenkeel/agent/baseline"
+	"evenkeel/cluster"
+	"evenkeel/cluster/sim"
+	"evenkeel/env"
+	"evenkeel/internal/badinput"
+	"evenkeel/internal/stats"
 )
 
 // Case is a cluster that policies are compared on.

@@ -13,13 +13,13 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.uber.org/goleak"
 
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/agent/baseline"
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/sim"
-	"github.com/evenkeel/evenkeel/env"
-	"github.com/evenkeel/evenkeel/internal/agenttest"
-	"github.com/evenkeel/evenkeel/internal/stats"
+	"evenkeel/agent"
+	"evenkeel/agent/baseline"
+	"evenkeel/cluster"
+	"evenkeel/cluster/sim"
+	"evenkeel/env"
+	"evenkeel/internal/agenttest"
+	"evenkeel/internal/stats"
 )
 
 // scenario is a preset under its name.

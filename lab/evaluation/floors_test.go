@@ -4,16 +4,16 @@ import (
 	"context"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/agent/baseline"
-	"github.com/evenkeel/evenkeel/agent/clusters"
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/cluster/sim"
-	"github.com/evenkeel/evenkeel/env"
-	"github.com/evenkeel/evenkeel/internal/agenttest"
-	"github.com/evenkeel/evenkeel/internal/race"
-	"github.com/evenkeel/evenkeel/internal/slow"
+	"evenkeel/agent"
+	"evenkeel/agent/baseline"
+	"evenkeel/agent/clusters"
+	"evenkeel/cluster"
+	"evenkeel/cluster/profile"
+	"evenkeel/cluster/sim"
+	"evenkeel/env"
+	"evenkeel/internal/agenttest"
+	"evenkeel/internal/race"
+	"evenkeel/internal/slow"
 )
 
 // floors are the sections of the range file that concern the embedded policy.

@@ -5,9 +5,9 @@ import (
 	"math"
 	"time"
 
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/sim"
+	"evenkeel/agent"
+	"evenkeel/cluster"
+	"evenkeel/cluster/sim"
 )
 
 // Score is what a run of rounds achieved.

@@ -6,12 +6,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/agent/baseline"
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/sim"
-	"github.com/evenkeel/evenkeel/env"
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/agent"
+	"evenkeel/agent/baseline"
+	"evenkeel/cluster"
+	"evenkeel/cluster/sim"
+	"evenkeel/env"
+	"evenkeel/internal/badinput"
 )
 
 // Spec describes a policy that can be compared: its name and, where it has

@@ -7,7 +7,7 @@ import (
 	"math"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/internal/badinput"
 )
 
 // Hyperparameter is one of a policy's hyperparameters, with the values that tuning tries.

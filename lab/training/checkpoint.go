@@ -13,10 +13,10 @@ import (
 	"github.com/google/renameio/v2"
 	"github.com/zeebo/xxh3"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/env"
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/cluster"
+	"evenkeel/cluster/profile"
+	"evenkeel/env"
+	"evenkeel/internal/badinput"
 )
 
 // A checkpoint file is described byte by byte in docs/reference/formats/training-checkpoint.md. The

@@ -13,7 +13,7 @@ import (
 	"github.com/zeebo/xxh3"
 	"pgregory.net/rapid"
 
-	"github.com/evenkeel/evenkeel/cluster/profile"
+	"evenkeel/cluster/profile"
 )
 
 // tiny is the smallest training run.

@@ -7,9 +7,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/lab/training"
+	"evenkeel/agent"
+	"evenkeel/cluster/profile"
+	"evenkeel/lab/training"
 )
 
 // A training run, far too short to learn anything, is interrupted and resumed.

@@ -5,9 +5,9 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/internal/race"
+	"evenkeel/agent"
+	"evenkeel/cluster/profile"
+	"evenkeel/internal/race"
 )
 
 // The embedded policy is what this code trains: a run of its configuration has the same networks after its first updates.

@@ -5,14 +5,14 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/ddqn"
-	"github.com/evenkeel/evenkeel/env"
-	"github.com/evenkeel/evenkeel/env/episode"
-	"github.com/evenkeel/evenkeel/internal/agenttest"
-	"github.com/evenkeel/evenkeel/internal/race"
-	"github.com/evenkeel/evenkeel/internal/slow"
+	"evenkeel/agent"
+	"evenkeel/cluster/profile"
+	"evenkeel/ddqn"
+	"evenkeel/env"
+	"evenkeel/env/episode"
+	"evenkeel/internal/agenttest"
+	"evenkeel/internal/race"
+	"evenkeel/internal/slow"
 )
 
 // ownReturn is the mean own reward per round and node of trained, or of random actions

@@ -6,10 +6,10 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/env"
-	"github.com/evenkeel/evenkeel/env/episode"
+	"evenkeel/cluster"
+	"evenkeel/cluster/profile"
+	"evenkeel/env"
+	"evenkeel/env/episode"
 )
 
 // Sampler draws the clusters and conditions that training sees: workloads and devices

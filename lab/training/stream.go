@@ -4,10 +4,10 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"github.com/evenkeel/evenkeel/ddqn"
-	"github.com/evenkeel/evenkeel/ddqn/learn"
-	"github.com/evenkeel/evenkeel/env"
-	"github.com/evenkeel/evenkeel/env/episode"
+	"evenkeel/ddqn"
+	"evenkeel/ddqn/learn"
+	"evenkeel/env"
+	"evenkeel/env/episode"
 )
 
 // stream is one environment of a training run and the nodes followed in it.

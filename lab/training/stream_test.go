@@ -4,10 +4,10 @@ import (
 	"math"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/ddqn/learn"
-	"github.com/evenkeel/evenkeel/env"
-	"github.com/evenkeel/evenkeel/env/episode"
+	"evenkeel/cluster/profile"
+	"evenkeel/ddqn/learn"
+	"evenkeel/env"
+	"evenkeel/env/episode"
 )
 
 // A followed node earns its share of its own reward and of the team's, in every objective.

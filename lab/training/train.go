@@ -9,13 +9,13 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/ddqn"
-	"github.com/evenkeel/evenkeel/ddqn/learn"
-	"github.com/evenkeel/evenkeel/env"
-	"github.com/evenkeel/evenkeel/env/episode"
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/agent"
+	"evenkeel/cluster/profile"
+	"evenkeel/ddqn"
+	"evenkeel/ddqn/learn"
+	"evenkeel/env"
+	"evenkeel/env/episode"
+	"evenkeel/internal/badinput"
 )
 
 // Config says how a policy is trained; agent.TrainConfig describes its fields, and a

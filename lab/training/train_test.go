@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/internal/agenttest"
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/cluster/profile"
+	"evenkeel/internal/agenttest"
+	"evenkeel/internal/badinput"
 )
 
 // small is a training run of a few seconds.

@@ -4,10 +4,10 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/env"
-	"github.com/evenkeel/evenkeel/env/episode"
+	"evenkeel/cluster"
+	"evenkeel/cluster/profile"
+	"evenkeel/env"
+	"evenkeel/env/episode"
 )
 
 // What training draws covers what jobs are like: few nodes and many, short rounds and long, overheads that rule a round, profiles that

@@ -18,9 +18,9 @@ package bound
 import (
 	"slices"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/planner/costmodel"
-	"github.com/evenkeel/evenkeel/planner/layerprofile"
+	"evenkeel/cluster"
+	"evenkeel/planner/costmodel"
+	"evenkeel/planner/layerprofile"
 )
 
 // model is a cost model that prices all its plans alike (one of costmodel.Model.Parts), with what is looked up often.

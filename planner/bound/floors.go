@@ -4,8 +4,8 @@ import (
 	"math"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/planner/costmodel"
+	"evenkeel/cluster"
+	"evenkeel/planner/costmodel"
 )
 
 // floor is what stages on so many devices of a class take at least, whatever the strategies of their layers: sums over the layers before each.

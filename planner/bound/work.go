@@ -3,7 +3,7 @@ package bound
 import (
 	"math"
 
-	"github.com/evenkeel/evenkeel/planner/costmodel"
+	"evenkeel/planner/costmodel"
 )
 
 // Work is a number of seconds that no plan for a global batch takes less than, by formula or simulated, under any schedule: the devices'

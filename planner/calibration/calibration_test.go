@@ -11,9 +11,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/evenkeel/evenkeel/planner"
-	"github.com/evenkeel/evenkeel/planner/costmodel"
-	"github.com/evenkeel/evenkeel/planner/layerprofile"
+	"evenkeel/planner"
+	"evenkeel/planner/costmodel"
+	"evenkeel/planner/layerprofile"
 )
 
 // Two layers alike, each with 10 million parameters, 1 MB of output and 100 MB of activations a sample. For n samples a layer takes 1 n

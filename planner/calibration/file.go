@@ -11,8 +11,8 @@ import (
 
 	"github.com/google/renameio/v2"
 
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/planner/costmodel"
+	"evenkeel/internal/badinput"
+	"evenkeel/planner/costmodel"
 )
 
 // errFile is wrapped by errors about calibration files. It is bad input.

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/planner"
-	"github.com/evenkeel/evenkeel/planner/costmodel"
+	"evenkeel/planner"
+	"evenkeel/planner/costmodel"
 )
 
 // contradicts is the relative error beyond which a measured plan contradicts the other plans.

@@ -12,12 +12,12 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/clusterfile"
-	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/planner"
-	"github.com/evenkeel/evenkeel/planner/layerprofile"
+	"evenkeel/cluster"
+	"evenkeel/cluster/clusterfile"
+	"evenkeel/cluster/profile"
+	"evenkeel/internal/badinput"
+	"evenkeel/planner"
+	"evenkeel/planner/layerprofile"
 )
 
 // errMeasured is wrapped by errors about measured plans. It is bad input.

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/clusterfile"
-	"github.com/evenkeel/evenkeel/planner/layerprofile"
+	"evenkeel/cluster"
+	"evenkeel/cluster/clusterfile"
+	"evenkeel/planner/layerprofile"
 )
 
 // The tests of this file compare the cost model with numbers that were computed by hand from the rules in the guide and in

@@ -3,7 +3,7 @@ package costmodel
 import (
 	"math"
 
-	"github.com/evenkeel/evenkeel/planner/search"
+	"evenkeel/planner/search"
 )
 
 // Condition is a preset condition: the samples of an iteration and of a micro-batch, and the number of replicas that share the micro-batch in every

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/planner/search"
+	"evenkeel/planner/search"
 )
 
 // A stage that mixes a and b gives a more samples, so that both finish together.

@@ -4,8 +4,8 @@ import (
 	"math"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/planner/search"
+	"evenkeel/cluster"
+	"evenkeel/planner/search"
 )
 
 // configuration is a shape's device groups, one or two of different classes, and the strategies of layers on them.

@@ -3,8 +3,8 @@ package costmodel
 import (
 	"slices"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/planner/layerprofile"
+	"evenkeel/cluster"
+	"evenkeel/planner/layerprofile"
 )
 
 // devices are the cluster's devices, or units of spread.Context devices that work like one, by class, and the tensor degrees that each class can

@@ -10,10 +10,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/clusterfile"
-	"github.com/evenkeel/evenkeel/planner/layerprofile"
-	"github.com/evenkeel/evenkeel/planner/search"
+	"evenkeel/cluster"
+	"evenkeel/cluster/clusterfile"
+	"evenkeel/planner/layerprofile"
+	"evenkeel/planner/search"
 )
 
 // The line through a class's times for a micro-batch of half and of all samples gives the shares of mixed stages.

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"log"
 
-	"github.com/evenkeel/evenkeel/cluster/clusterfile"
-	"github.com/evenkeel/evenkeel/planner/costmodel"
-	"github.com/evenkeel/evenkeel/planner/layerprofile"
+	"evenkeel/cluster/clusterfile"
+	"evenkeel/planner/costmodel"
+	"evenkeel/planner/layerprofile"
 )
 
 func Example() {

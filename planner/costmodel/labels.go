@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/planner/search"
+	"evenkeel/planner/search"
 )
 
 // cellKey identifies a stage: its layers, its shape, and how many micro-batches are in flight.

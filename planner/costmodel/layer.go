@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/planner/layerprofile"
+	"evenkeel/planner/layerprofile"
 )
 
 // DeviceLayer is a layer on a device: on replicas of Tensor devices of a class, of which the busiest takes Share samples of a micro-batch.

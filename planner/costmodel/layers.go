@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/planner/layerprofile"
+	"evenkeel/planner/layerprofile"
 )
 
 // layers are the model's layers, numbered by what they cost, so that costs of equal layers, and of equal runs of layers, are computed once.

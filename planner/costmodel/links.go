@@ -3,7 +3,7 @@ package costmodel
 import (
 	"slices"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"evenkeel/cluster"
 )
 
 // links are the paths between devices. Its methods are the seconds of transfers and collectives, in bytes of one device.

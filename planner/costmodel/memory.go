@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/planner/search"
+	"evenkeel/planner/search"
 )
 
 // limit is the bytes of a device of a class that a plan may fill, its reserve included.

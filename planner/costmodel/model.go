@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/planner/layerprofile"
+	"evenkeel/cluster"
+	"evenkeel/planner/layerprofile"
 )
 
 // Model prices stages of one model on one cluster: what their layers take on devices, what devices send over links, and what fits in memory.

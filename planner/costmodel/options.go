@@ -5,8 +5,8 @@ import (
 	"math"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/cluster"
+	"evenkeel/internal/badinput"
 )
 
 // ErrOptions is wrapped by errors about options. It is bad input.

@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster/clusterfile"
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/planner/layerprofile"
-	"github.com/evenkeel/evenkeel/planner/search"
+	"evenkeel/cluster/clusterfile"
+	"evenkeel/internal/badinput"
+	"evenkeel/planner/layerprofile"
+	"evenkeel/planner/search"
 )
 
 func TestBadOptions(t *testing.T) {

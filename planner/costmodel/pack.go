@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/planner/search"
+	"evenkeel/planner/search"
 )
 
 // A stage of a large model is packed: its layers' strategies are chosen as in the multiple-choice knapsack problem (Sinha and Zoltners, The

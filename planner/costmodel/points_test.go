@@ -7,8 +7,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/planner/layerprofile"
-	"github.com/evenkeel/evenkeel/planner/search"
+	"evenkeel/planner/layerprofile"
+	"evenkeel/planner/search"
 )
 
 // each calls f for every way to choose n numbers below m.

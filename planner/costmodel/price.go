@@ -6,8 +6,8 @@ import (
 	"math"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/planner/pipeline"
-	"github.com/evenkeel/evenkeel/planner/search"
+	"evenkeel/planner/pipeline"
+	"evenkeel/planner/search"
 )
 
 // Stages are the stage configurations of a candidate under this condition, first to last.

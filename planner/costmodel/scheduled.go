@@ -1,6 +1,6 @@
 package costmodel
 
-import "github.com/evenkeel/evenkeel/planner/pipeline"
+import "evenkeel/planner/pipeline"
 
 // held is the bytes that a micro-batch holds on a device of each group of a stage: kept until its backward pass, and, where the gradients of weights
 // are a pass of their own, whole between the two, as what was recomputed for the first is kept for the second.

@@ -3,7 +3,7 @@ package costmodel
 import (
 	"testing"
 
-	"github.com/evenkeel/evenkeel/planner/pipeline"
+	"evenkeel/planner/pipeline"
 )
 
 // Activations of a device under other schedules. A micro-batch of 4 samples on 1 device; the layers keep 40, 80 and 120 kB of it, their

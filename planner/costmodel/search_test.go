@@ -10,10 +10,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster/clusterfile"
-	"github.com/evenkeel/evenkeel/planner/internal/invented"
-	"github.com/evenkeel/evenkeel/planner/layerprofile"
-	"github.com/evenkeel/evenkeel/planner/search"
+	"evenkeel/cluster/clusterfile"
+	"evenkeel/planner/internal/invented"
+	"evenkeel/planner/layerprofile"
+	"evenkeel/planner/search"
 )
 
 func inventedModel(rng *rand.Rand, layers int) (*Model, error) {

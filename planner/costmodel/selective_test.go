@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/planner/pipeline"
+	"evenkeel/planner/pipeline"
 )
 
 // Of the layers by hand, the second and the third may be recomputed in part: 0.25 k n seconds on a again, for 4 k kB of a sample's 10 k; on

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/planner/layerprofile"
+	"evenkeel/planner/layerprofile"
 )
 
 // Spread is what replicas of a plan divide among devices beside tensors, alike in the whole plan. At most one of the two is above 1.

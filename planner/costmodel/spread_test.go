@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/planner/layerprofile"
-	"github.com/evenkeel/evenkeel/planner/pipeline"
+	"evenkeel/planner/layerprofile"
+	"evenkeel/planner/pipeline"
 )
 
 // The tests of this file, too, compare with numbers worked out by hand, from docs/reference/cost-model.md. Bytes are kB, parameters thousands.

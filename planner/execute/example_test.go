@@ -8,9 +8,9 @@ import (
 	"os"
 	"time"
 
-	"github.com/evenkeel/evenkeel/planner"
-	"github.com/evenkeel/evenkeel/planner/execute"
-	"github.com/evenkeel/evenkeel/train"
+	"evenkeel/planner"
+	"evenkeel/planner/execute"
+	"evenkeel/train"
 )
 
 // numbers are samples of which the target is the largest of four inputs.

@@ -14,8 +14,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/evenkeel/evenkeel/planner"
-	"github.com/evenkeel/evenkeel/train"
+	"evenkeel/planner"
+	"evenkeel/train"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

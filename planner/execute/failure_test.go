@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/planner"
-	"github.com/evenkeel/evenkeel/train"
+	"evenkeel/planner"
+	"evenkeel/train"
 )
 
 func runs(c *Client, ctx context.Context) error {

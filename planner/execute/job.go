@@ -8,9 +8,9 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/planner"
-	"github.com/evenkeel/evenkeel/train"
+	"evenkeel/internal/badinput"
+	"evenkeel/planner"
+	"evenkeel/train"
 )
 
 // errUnsupported is wrapped by errors about valid plans that ask for what this package does not run. It is bad input.

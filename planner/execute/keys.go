@@ -18,7 +18,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/internal/badinput"
 )
 
 // errKeys is wrapped by errors about certificates and keys that are missing, expired, or of another stage or authority. It is bad input.

@@ -11,8 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/internal/subprocess"
+	"evenkeel/internal/badinput"
+	"evenkeel/internal/subprocess"
 )
 
 // Local runs all stages of a plan on this machine over loopback: the server in this process, every other stage in a process of its own.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/internal/badinput"
 )
 
 // A process that refused its input, or died, explains best why a run failed.

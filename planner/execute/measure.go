@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/evenkeel/evenkeel/planner/pipeline"
+	"evenkeel/planner/pipeline"
 )
 
 // stageTimes are the seconds that a stage takes for a micro-batch, measured before the run while all other stages measure too.

@@ -6,7 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/evenkeel/evenkeel/planner/pipeline"
+	"evenkeel/planner/pipeline"
 )
 
 // Where transfers take no time, the prediction is the planner's simulation and the longest update. Where they do, it lies between that and

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/internal/badinput"
 )
 
 // The protocol between stages: docs/reference/formats/plan-wire.md.

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/evenkeel/evenkeel/train"
+	"evenkeel/train"
 )
 
 // errDiverged is wrapped by the error of a run whose loss is not a finite number.

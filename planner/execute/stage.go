@@ -5,8 +5,8 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/evenkeel/evenkeel/planner/pipeline"
-	"github.com/evenkeel/evenkeel/train"
+	"evenkeel/planner/pipeline"
+	"evenkeel/train"
 )
 
 // stage is the weights of one stage and its replicas, which are goroutines over the same weights. Each replica takes its samples of every

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/evenkeel/evenkeel/planner/pipeline"
+	"evenkeel/planner/pipeline"
 )
 
 // worker runs a stage's iterations and exchanges micro-batches with the neighbouring stages.

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/planner"
-	"github.com/evenkeel/evenkeel/planner/costmodel"
+	"evenkeel/planner"
+	"evenkeel/planner/costmodel"
 )
 
 // accepted writes a plan and checks what comes out as the trainer does, and that it has what the prediction assumes.

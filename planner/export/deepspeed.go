@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/planner"
+	"evenkeel/planner"
 )
 
 // deepSpeed is a DeepSpeed configuration. Settings that DeepSpeed takes as arguments in Python stand under "evenkeel", a key that it does

@@ -5,8 +5,8 @@ import (
 	"log"
 	"os"
 
-	"github.com/evenkeel/evenkeel/planner"
-	"github.com/evenkeel/evenkeel/planner/export"
+	"evenkeel/planner"
+	"evenkeel/planner/export"
 )
 
 // twoStages is a plan for eight devices.

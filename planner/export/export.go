@@ -15,9 +15,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/internal/names"
-	"github.com/evenkeel/evenkeel/planner"
+	"evenkeel/internal/badinput"
+	"evenkeel/internal/names"
+	"evenkeel/planner"
 )
 
 // Errors that the functions of this package wrap.

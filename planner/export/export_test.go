@@ -12,7 +12,7 @@ import (
 
 	"gotest.tools/v3/golden"
 
-	"github.com/evenkeel/evenkeel/planner"
+	"evenkeel/planner"
 )
 
 // even is a plan that every trainer can run: equal stages and shares.

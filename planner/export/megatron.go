@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/planner"
+	"evenkeel/planner"
 )
 
 // writeMegatron writes the arguments of Megatron-LM that a plan decides, as megatron/training/arguments.py of NVIDIA/Megatron-LM reads

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"text/template"
 
-	"github.com/evenkeel/evenkeel/planner"
+	"evenkeel/planner"
 )
 
 //go:embed plan.py.tmpl

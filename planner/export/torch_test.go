@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/planner"
+	"evenkeel/planner"
 )
 
 // python is Debian's, whose torch is older than device meshes.

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/planner"
-	"github.com/evenkeel/evenkeel/planner/costmodel"
-	"github.com/evenkeel/evenkeel/planner/internal/invented"
+	"evenkeel/planner"
+	"evenkeel/planner/costmodel"
+	"evenkeel/planner/internal/invented"
 )
 
 // What a search finds for a trainer is written for it, and no plan that a search over all finds and the trainer runs is cheaper.

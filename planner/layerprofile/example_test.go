@@ -5,7 +5,7 @@ import (
 	"log"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/planner/layerprofile"
+	"evenkeel/planner/layerprofile"
 )
 
 func Example() {

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/internal/badinput"
 )
 
 // ErrProfile is wrapped by errors about layer profiles. It is bad input.

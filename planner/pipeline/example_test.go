@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"log"
 
-	"github.com/evenkeel/evenkeel/planner/pipeline"
+	"evenkeel/planner/pipeline"
 )
 
 func Example() {

@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/planner/costmodel"
+	"evenkeel/planner/costmodel"
 )
 
 // draft is a plan whose groups have numbers of devices, but no particular ones, and whose shares follow from the rest.

@@ -3,7 +3,7 @@ package refine
 import (
 	"slices"
 
-	"github.com/evenkeel/evenkeel/planner/costmodel"
+	"evenkeel/planner/costmodel"
 )
 
 // move changes a draft; false: it cannot.

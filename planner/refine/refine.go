@@ -9,7 +9,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/evenkeel/evenkeel/planner/costmodel"
+	"evenkeel/planner/costmodel"
 )
 
 // refiner works on one plan after another, and remembers prices.

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/planner/costmodel"
-	"github.com/evenkeel/evenkeel/planner/internal/invented"
-	"github.com/evenkeel/evenkeel/planner/search"
+	"evenkeel/planner/costmodel"
+	"evenkeel/planner/internal/invented"
+	"evenkeel/planner/search"
 )
 
 // found is a random job's model, and the plan that the dynamic programming finds; nil: none.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"log"
 
-	"github.com/evenkeel/evenkeel/planner/search"
+	"evenkeel/planner/search"
 )
 
 // four is a cost function of one's own: four layers of 1, 2, 3 and 4 s on up to two equal devices, a stage each, without

@@ -10,9 +10,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/internal/state"
+	"evenkeel/agent"
+	"evenkeel/cluster"
+	"evenkeel/internal/state"
 )
 
 const (

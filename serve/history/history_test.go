@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/cluster"
+	"evenkeel/agent"
+	"evenkeel/cluster"
 )
 
 func close6(a, b float64) bool { return math.Abs(a-b) <= 1e-6*max(1, math.Abs(b)) }

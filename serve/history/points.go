@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"evenkeel/cluster"
 )
 
 // mostWhole is how many points a job's whole life is told in. It is even.

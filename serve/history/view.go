@@ -1,8 +1,8 @@
 package history
 
 import (
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/cluster"
+	"evenkeel/agent"
+	"evenkeel/cluster"
 )
 
 // View is what is told of a job at once.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/cluster"
+	"evenkeel/agent"
+	"evenkeel/cluster"
 )
 
 // list names some of many.

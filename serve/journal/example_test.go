@@ -7,7 +7,7 @@ import (
 	"log"
 	"os"
 
-	"github.com/evenkeel/evenkeel/serve/journal"
+	"evenkeel/serve/journal"
 )
 
 // Two writers of one job: who does not know the newest message cannot write.

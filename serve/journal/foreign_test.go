@@ -9,8 +9,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/internal/broker"
+	"evenkeel/internal/badinput"
+	"evenkeel/internal/broker"
 )
 
 // foreign is a server of its own; one that has just deleted a stream may not make it anew at once.

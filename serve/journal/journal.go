@@ -28,8 +28,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sys/unix"
 
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/internal/broker"
+	"evenkeel/internal/badinput"
+	"evenkeel/internal/broker"
 )
 
 const (

@@ -1,4 +1,4 @@
-module github.com/evenkeel/evenkeel/tools/bench
+module evenkeel/tools/bench
 
 go 1.26.0
 

@@ -3,7 +3,7 @@ package data_test
 import (
 	"fmt"
 
-	"github.com/evenkeel/evenkeel/train/data"
+	"evenkeel/train/data"
 )
 
 func Example() {

@@ -15,7 +15,7 @@ import (
 	"math"
 	"strconv"
 
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/internal/badinput"
 )
 
 // errFormat marks files that cannot be read as data.

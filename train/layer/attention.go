@@ -3,7 +3,7 @@ package layer
 import (
 	"math"
 
-	"github.com/evenkeel/evenkeel/internal/matrix"
+	"evenkeel/internal/matrix"
 )
 
 // Attention is causal self-attention with several heads (Vaswani et al., "Attention Is All You Need", 2017): each

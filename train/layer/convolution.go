@@ -3,7 +3,7 @@ package layer
 import (
 	"math"
 
-	"github.com/evenkeel/evenkeel/internal/matrix"
+	"evenkeel/internal/matrix"
 )
 
 // Convolution slides a Kernel x Kernel window over images of Height x Width x In floats (channels last), a Stride

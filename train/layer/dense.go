@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"math"
 
-	"github.com/evenkeel/evenkeel/internal/matrix"
+	"evenkeel/internal/matrix"
 )
 
 // Dense is x W + b, on each position of a sample: x positions x in, W in x out.

@@ -4,7 +4,7 @@ import (
 	"runtime"
 	"sync"
 
-	"github.com/evenkeel/evenkeel/internal/matrix"
+	"evenkeel/internal/matrix"
 )
 
 const (

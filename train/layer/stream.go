@@ -4,7 +4,7 @@ import (
 	"runtime"
 	"sync"
 
-	"github.com/evenkeel/evenkeel/internal/matrix"
+	"evenkeel/internal/matrix"
 )
 
 // Source gives weights in pieces: Read fills dst with the elements of a parameter from one on. With it,

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/evenkeel/evenkeel/train"
-	"github.com/evenkeel/evenkeel/train/task"
+	"evenkeel/train"
+	"evenkeel/train/task"
 )
 
 func Example() {

@@ -19,9 +19,9 @@ import (
 	"github.com/google/renameio/v2"
 	"github.com/zeebo/xxh3"
 
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/train"
-	"github.com/evenkeel/evenkeel/train/data"
+	"evenkeel/internal/badinput"
+	"evenkeel/train"
+	"evenkeel/train/data"
 )
 
 // ErrTask marks a task description that is not valid.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"github.com/evenkeel/evenkeel/train"
+	"evenkeel/train"
 )
 
 func writeFile(t *testing.T, name, text string) string {

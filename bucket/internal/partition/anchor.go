@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sort"
 
-	"github.com/evenkeel/evenkeel/bucket"
+	"evenkeel/bucket"
 )
 
 // SearchAnchors is the anchor search (Huawei, training method for sequence models): durations are recorded by length and

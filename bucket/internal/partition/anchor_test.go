@@ -6,7 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/evenkeel/evenkeel/bucket/stepcost"
+	"evenkeel/bucket/stepcost"
 )
 
 // No factor of a fine grid that stays within the slack gives fewer anchors than the search, and what it gives stays within.

@@ -4,7 +4,7 @@ import (
 	"math"
 	"sort"
 
-	"github.com/evenkeel/evenkeel/bucket"
+	"evenkeel/bucket"
 )
 
 // Efficient gives, for each length that occurs, the batch size with the least time per

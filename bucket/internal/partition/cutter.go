@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/bucket/internal/ordering"
+	"evenkeel/bucket/internal/ordering"
 )
 
 // cutter cuts an order, from its end, into cycles: a batch for each place.

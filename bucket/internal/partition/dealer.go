@@ -6,7 +6,7 @@ import (
 	"slices"
 	"sort"
 
-	"github.com/evenkeel/evenkeel/bucket"
+	"evenkeel/bucket"
 )
 
 // dealer makes steps of batches.

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"sort"
 
-	"github.com/evenkeel/evenkeel/bucket"
-	"github.com/evenkeel/evenkeel/bucket/internal/input"
+	"evenkeel/bucket"
+	"evenkeel/bucket/internal/input"
 )
 
 // Fit finds the longest length that fits into a batch, and moves what is longer there or drops it, as the plan says. It

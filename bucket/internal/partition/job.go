@@ -9,8 +9,8 @@ import (
 	"slices"
 	"sort"
 
-	"github.com/evenkeel/evenkeel/bucket"
-	"github.com/evenkeel/evenkeel/bucket/internal/ordering"
+	"evenkeel/bucket"
+	"evenkeel/bucket/internal/ordering"
 )
 
 // Job is what batches cost and how long they may last.

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/bucket"
-	"github.com/evenkeel/evenkeel/bucket/internal/input"
+	"evenkeel/bucket"
+	"evenkeel/bucket/internal/input"
 )
 
 // class is the places for batches in a step that take the same share of the anchor duration.

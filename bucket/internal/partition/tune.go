@@ -3,7 +3,7 @@ package partition
 import (
 	"math"
 
-	"github.com/evenkeel/evenkeel/bucket"
+	"evenkeel/bucket"
 )
 
 // Knobs are what mixing sets, all together.

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"unsafe"
 
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/internal/badinput"
 )
 
 // Block is the unit in which a disk writes, in bytes.

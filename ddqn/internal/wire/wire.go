@@ -10,7 +10,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/internal/badinput"
 )
 
 // ErrTruncated marks a file that ends too early. It is bad input.

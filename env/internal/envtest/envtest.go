@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/profile"
+	"evenkeel/cluster"
+	"evenkeel/cluster/profile"
 )
 
 // Line is a profile whose seconds are overhead + per*b.

@@ -21,10 +21,10 @@ import (
 
 	"gonum.org/v1/gonum/stat"
 
-	"github.com/evenkeel/evenkeel/checkpoint"
-	"github.com/evenkeel/evenkeel/internal/stats"
-	"github.com/evenkeel/evenkeel/train"
-	"github.com/evenkeel/evenkeel/train/data"
+	"evenkeel/checkpoint"
+	"evenkeel/internal/stats"
+	"evenkeel/train"
+	"evenkeel/train/data"
 )
 
 // config is what is measured.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/train"
+	"evenkeel/train"
 )
 
 func TestSmall(t *testing.T) {

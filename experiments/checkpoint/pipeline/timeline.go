@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/chart"
-	"github.com/evenkeel/evenkeel/internal/stats"
-	"github.com/evenkeel/evenkeel/train"
+	"evenkeel/internal/chart"
+	"evenkeel/internal/stats"
+	"evenkeel/train"
 )
 
 // layerReport is where a layer's exchange and save lay, means over all pipelined steps of node 0.

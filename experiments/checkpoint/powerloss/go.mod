@@ -1,9 +1,9 @@
-module github.com/evenkeel/evenkeel/experiments/checkpoint/powerloss
+module evenkeel/experiments/checkpoint/powerloss
 
 go 1.26.0
 
 require (
-	github.com/evenkeel/evenkeel v0.0.0
+	evenkeel v0.0.0
 	github.com/hanwen/go-fuse/v2 v2.12.1
 )
 
@@ -13,4 +13,4 @@ require (
 	golang.org/x/sys v0.49.0 // indirect
 )
 
-replace github.com/evenkeel/evenkeel => ../../..
+replace evenkeel => ../../..

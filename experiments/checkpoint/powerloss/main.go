@@ -21,7 +21,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
 
-	"github.com/evenkeel/evenkeel/checkpoint"
+	"evenkeel/checkpoint"
 )
 
 func main() {

@@ -19,9 +19,9 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"github.com/evenkeel/evenkeel/checkpoint"
-	"github.com/evenkeel/evenkeel/train"
-	"github.com/evenkeel/evenkeel/train/data"
+	"evenkeel/checkpoint"
+	"evenkeel/train"
+	"evenkeel/train/data"
 )
 
 func main() {

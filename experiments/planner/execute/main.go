@@ -16,7 +16,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/planner"
+	"evenkeel/planner"
 )
 
 var sizes = []string{"--size", "128", "--length", "32", "--vocabulary", "256"}

@@ -6,9 +6,9 @@ import (
 	"math/rand/v2"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/cluster/clusterfile"
-	"github.com/evenkeel/evenkeel/planner"
-	"github.com/evenkeel/evenkeel/planner/layerprofile"
+	"evenkeel/cluster/clusterfile"
+	"evenkeel/planner"
+	"evenkeel/planner/layerprofile"
 )
 
 // kind is a sort of layer: its size, and its seconds for a sample on a device of speed 1.

@@ -23,7 +23,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/evenkeel/evenkeel/planner"
+	"evenkeel/planner"
 )
 
 func main() {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/evenkeel/evenkeel/planner"
+	"evenkeel/planner"
 )
 
 // rival looks for a quicker plan by random local search through what plan check computes (planner.Job.Predict), written apart from the

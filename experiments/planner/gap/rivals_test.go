@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/planner"
+	"evenkeel/planner"
 )
 
 // Small versions of what the command does with -rival, -degrees and -random: nothing beats the plan found, and no legal plan is below the bound.

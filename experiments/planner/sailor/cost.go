@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/planner/search"
+	"evenkeel/planner/search"
 )
 
 // condition is Sailor's own cost function (planner.cpp, planner_utils.cpp, network_utils.cpp of github.com/eth-easl/sailor)

@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evenkeel/evenkeel/planner/search"
+	"evenkeel/planner/search"
 )
 
 // tensors are Sailor's degrees on machines of four.

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/evenkeel/evenkeel/planner/layerprofile"
+	"evenkeel/planner/layerprofile"
 )
 
 // readProfile reads Sailor's measurements of a model's layers (github.com/eth-easl/sailor): llm_info.json, and DEVICE/profile.json for

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/planner"
+	"evenkeel/planner"
 )
 
 // set is plans that were run on one cluster.

@@ -15,14 +15,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/env"
-	"github.com/evenkeel/evenkeel/experiments/internal/program"
-	"github.com/evenkeel/evenkeel/internal/stats"
-	"github.com/evenkeel/evenkeel/lab/evaluation"
-	"github.com/evenkeel/evenkeel/lab/training"
+	"evenkeel/agent"
+	"evenkeel/cluster"
+	"evenkeel/cluster/profile"
+	"evenkeel/env"
+	"evenkeel/experiments/internal/program"
+	"evenkeel/internal/stats"
+	"evenkeel/lab/evaluation"
+	"evenkeel/lab/training"
 )
 
 // options are the flags.

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/lab/evaluation"
+	"evenkeel/cluster"
+	"evenkeel/cluster/profile"
+	"evenkeel/lab/evaluation"
 )
 
 // The same flags draw the same cells, another seed others, and every cell is what was asked for.

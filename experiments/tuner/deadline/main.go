@@ -12,13 +12,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/agent/baseline"
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/cluster/sim"
-	"github.com/evenkeel/evenkeel/experiments/internal/program"
-	"github.com/evenkeel/evenkeel/lab/training"
+	"evenkeel/agent"
+	"evenkeel/agent/baseline"
+	"evenkeel/cluster"
+	"evenkeel/cluster/profile"
+	"evenkeel/cluster/sim"
+	"evenkeel/experiments/internal/program"
+	"evenkeel/lab/training"
 )
 
 const rounds = 200 // of a run

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/sim"
-	"github.com/evenkeel/evenkeel/internal/stats"
+	"evenkeel/agent"
+	"evenkeel/cluster"
+	"evenkeel/cluster/sim"
+	"evenkeel/internal/stats"
 )
 
 // told is the agent's rule that is told a part of the truth.

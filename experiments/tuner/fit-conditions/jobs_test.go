@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"evenkeel/cluster"
 )
 
 func init() { effort.jobs, effort.walks, resamples = 20, 4, 40 } // the whole takes half a minute

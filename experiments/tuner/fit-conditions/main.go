@@ -19,7 +19,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/evenkeel/evenkeel/experiments/internal/program"
+	"evenkeel/experiments/internal/program"
 )
 
 func main() {

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/internal/race"
+	"evenkeel/cluster"
+	"evenkeel/internal/race"
 )
 
 // known are the parameters that the folder below is made with.

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/experiments/internal/measured"
+	"evenkeel/experiments/internal/measured"
 )
 
 // data holds the contents of the files, in the units of their READMEs.

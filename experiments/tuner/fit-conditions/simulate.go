@@ -6,9 +6,9 @@ import (
 
 	"gonum.org/v1/gonum/stat"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/cluster/sim"
+	"evenkeel/cluster"
+	"evenkeel/cluster/profile"
+	"evenkeel/cluster/sim"
 )
 
 // comparison is one quantity, measured in the files and in the simulator.

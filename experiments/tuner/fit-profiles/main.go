@@ -19,7 +19,7 @@ import (
 	"sort"
 	"strconv"
 
-	"github.com/evenkeel/evenkeel/experiments/internal/measured"
+	"evenkeel/experiments/internal/measured"
 )
 
 // model is what the sources' model names mean here.

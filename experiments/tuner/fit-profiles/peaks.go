@@ -5,7 +5,7 @@ import (
 	"sort"
 	"strconv"
 
-	"github.com/evenkeel/evenkeel/experiments/internal/measured"
+	"evenkeel/experiments/internal/measured"
 )
 
 // peakSequence is the sequence length the authors measured peak memory at: the default

@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/clusterfile"
-	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/cluster/sim"
-	"github.com/evenkeel/evenkeel/env"
-	"github.com/evenkeel/evenkeel/lab/evaluation"
+	"evenkeel/agent"
+	"evenkeel/cluster"
+	"evenkeel/cluster/clusterfile"
+	"evenkeel/cluster/profile"
+	"evenkeel/cluster/sim"
+	"evenkeel/env"
+	"evenkeel/lab/evaluation"
 )
 
 // powered is a cluster of the devices whose power was measured. They belong to the training

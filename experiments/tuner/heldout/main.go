@@ -20,11 +20,11 @@ import (
 
 	"github.com/google/renameio/v2"
 
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/env"
-	"github.com/evenkeel/evenkeel/experiments/internal/program"
-	"github.com/evenkeel/evenkeel/lab/evaluation"
+	"evenkeel/agent"
+	"evenkeel/cluster/profile"
+	"evenkeel/env"
+	"evenkeel/experiments/internal/program"
+	"evenkeel/lab/evaluation"
 )
 
 // speed is the preference that the suites judge by.

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/lab/evaluation"
+	"evenkeel/lab/evaluation"
 )
 
 // Every suite can be set up, and its table has a row for every policy, of one cluster and of several.

@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/evenkeel/evenkeel/agent/clusters"
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/cluster/trace"
-	"github.com/evenkeel/evenkeel/lab/evaluation"
+	"evenkeel/agent/clusters"
+	"evenkeel/cluster"
+	"evenkeel/cluster/profile"
+	"evenkeel/cluster/trace"
+	"evenkeel/lab/evaluation"
 )
 
 // suite is a set of comparisons on held-out devices and models.

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/clusterfile"
-	"github.com/evenkeel/evenkeel/planner/layerprofile"
+	"evenkeel/cluster"
+	"evenkeel/cluster/clusterfile"
+	"evenkeel/planner/layerprofile"
 )
 
 // Job is a random small planning job: at most 8 devices of a class, or 6 of two.

@@ -1,4 +1,4 @@
-module github.com/evenkeel/evenkeel/serve/dashboard/clicks
+module evenkeel/serve/dashboard/clicks
 
 go 1.26
 

@@ -10,10 +10,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evenkeel/evenkeel/bucket"
-	"github.com/evenkeel/evenkeel/bucket/stepcost"
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/bucket"
+	"evenkeel/bucket/stepcost"
+	"evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/internal/badinput"
 )
 
 // Cmd holds the commands about length buckets.

@@ -7,14 +7,14 @@ import (
 	"runtime/debug"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/bucket"
-	"github.com/evenkeel/evenkeel/bucket/lengthfile"
-	"github.com/evenkeel/evenkeel/bucket/packed"
-	"github.com/evenkeel/evenkeel/bucket/paired"
-	"github.com/evenkeel/evenkeel/bucket/plain"
-	"github.com/evenkeel/evenkeel/bucket/stepcost"
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/bucket"
+	"evenkeel/bucket/lengthfile"
+	"evenkeel/bucket/packed"
+	"evenkeel/bucket/paired"
+	"evenkeel/bucket/plain"
+	"evenkeel/bucket/stepcost"
+	"evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/internal/badinput"
 )
 
 // lengthsFlags are embedded by commands that read lengths.

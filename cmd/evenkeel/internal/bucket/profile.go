@@ -10,11 +10,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evenkeel/evenkeel/bucket/plain"
-	"github.com/evenkeel/evenkeel/bucket/stepcost"
-	"github.com/evenkeel/evenkeel/bucket/trial"
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/bucket/plain"
+	"evenkeel/bucket/stepcost"
+	"evenkeel/bucket/trial"
+	"evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/internal/badinput"
 )
 
 // profileCmd runs trials.

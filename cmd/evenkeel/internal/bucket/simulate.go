@@ -7,10 +7,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/evenkeel/evenkeel/bucket"
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/internal/chart"
+	"evenkeel/bucket"
+	"evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/internal/badinput"
+	"evenkeel/internal/chart"
 )
 
 // simulateCmd scores a schedule.

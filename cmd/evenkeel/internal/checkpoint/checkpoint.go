@@ -7,8 +7,8 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/evenkeel/evenkeel/checkpoint"
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/checkpoint"
+	"evenkeel/cmd/evenkeel/internal/cli"
 )
 
 // Cmd holds the commands about checkpoint files.

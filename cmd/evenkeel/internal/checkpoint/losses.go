@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/checkpoint"
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/checkpoint"
+	"evenkeel/internal/badinput"
 )
 
 // lossLog is the file of losses, a line per step. Each line is written before the step is saved, so the file is never

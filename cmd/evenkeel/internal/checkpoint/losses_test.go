@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/internal/badinput"
 )
 
 // A run that was killed anywhere in a line goes on with whole lines up to its checkpoint.

@@ -9,10 +9,10 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/evenkeel/evenkeel/checkpoint"
-	"github.com/evenkeel/evenkeel/checkpoint/remote"
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/checkpoint"
+	"evenkeel/checkpoint/remote"
+	"evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/internal/badinput"
 )
 
 // placeFlags say where checkpoints are kept. Keys come from the environment alone: a flag would show in lists of processes.

@@ -13,12 +13,12 @@ import (
 	"github.com/google/renameio/v2"
 	"gonum.org/v1/gonum/stat"
 
-	"github.com/evenkeel/evenkeel/checkpoint"
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/internal/chart"
-	"github.com/evenkeel/evenkeel/train"
-	"github.com/evenkeel/evenkeel/train/task"
+	"evenkeel/checkpoint"
+	"evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/internal/badinput"
+	"evenkeel/internal/chart"
+	"evenkeel/train"
+	"evenkeel/train/task"
 )
 
 // savedRun is a run of checkpoint train.

@@ -8,12 +8,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/agent/export"
-	"github.com/evenkeel/evenkeel/checkpoint"
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/train"
-	"github.com/evenkeel/evenkeel/train/task"
+	"evenkeel/agent/export"
+	"evenkeel/checkpoint"
+	"evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/internal/badinput"
+	"evenkeel/train"
+	"evenkeel/train/task"
 )
 
 // trainCmd trains with package train and saves with package checkpoint.

@@ -15,12 +15,12 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/agent/clusters"
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/clusterfile"
-	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/agent"
+	"evenkeel/agent/clusters"
+	"evenkeel/cluster"
+	"evenkeel/cluster/clusterfile"
+	"evenkeel/cluster/profile"
+	"evenkeel/internal/badinput"
 )
 
 // FileError marks an error as bad input if a file that the user named is missing or may

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/internal/names"
+	"evenkeel/internal/badinput"
+	"evenkeel/internal/names"
 )
 
 // DidYouMean suggests the nearest known name, as the end of a message; "" if none is near:

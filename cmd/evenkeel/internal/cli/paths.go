@@ -11,9 +11,9 @@ import (
 
 	"github.com/google/renameio/v2"
 
-	"github.com/evenkeel/evenkeel/agent/clusters"
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/internal/chart"
+	"evenkeel/agent/clusters"
+	"evenkeel/internal/badinput"
+	"evenkeel/internal/chart"
 )
 
 // File is a path with the flag that names it.

@@ -9,11 +9,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evenkeel/evenkeel/agent/clusters"
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/lab/evaluation"
+	"evenkeel/agent/clusters"
+	"evenkeel/cluster"
+	"evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/internal/badinput"
+	"evenkeel/lab/evaluation"
 )
 
 // Cmd compares policies over scenarios and seeds.

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/internal/chart"
-	"github.com/evenkeel/evenkeel/lab/evaluation"
+	"evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/internal/chart"
+	"evenkeel/lab/evaluation"
 )
 
 // cells groups results by cluster and scenario.

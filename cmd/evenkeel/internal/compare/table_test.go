@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/lab/evaluation"
+	"evenkeel/lab/evaluation"
 )
 
 // The legend explains the columns and rows that a table has, and no others.

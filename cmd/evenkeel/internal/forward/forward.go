@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/forward"
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/train/task"
+	"evenkeel/cluster/profile"
+	"evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/forward"
+	"evenkeel/internal/badinput"
+	"evenkeel/train/task"
 )
 
 // Cmd holds the commands about forward-only training.

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/forward"
-	"github.com/evenkeel/evenkeel/forward/wire"
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/forward"
+	"evenkeel/forward/wire"
+	"evenkeel/internal/badinput"
 )
 
 // joinCmd runs one processor.

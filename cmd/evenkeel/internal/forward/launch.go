@@ -12,10 +12,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/forward"
-	"github.com/evenkeel/evenkeel/forward/wire"
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/forward"
+	"evenkeel/forward/wire"
+	"evenkeel/internal/badinput"
 )
 
 // launchCmd creates a run on a server and follows it.

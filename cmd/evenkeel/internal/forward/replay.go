@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/forward"
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/forward"
+	"evenkeel/internal/badinput"
 )
 
 // replayCmd rebuilds weights.

@@ -10,9 +10,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/forward/wire"
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/forward/wire"
+	"evenkeel/internal/badinput"
 )
 
 // tokenVariable holds the server's token: a command line is visible to other users.

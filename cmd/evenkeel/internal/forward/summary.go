@@ -6,8 +6,8 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/forward"
+	"evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/forward"
 )
 
 // summary is the JSON document.

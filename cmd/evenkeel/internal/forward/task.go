@@ -10,12 +10,12 @@ import (
 	"os"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/checkpoint"
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/forward"
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/train"
-	"github.com/evenkeel/evenkeel/train/task"
+	"evenkeel/checkpoint"
+	"evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/forward"
+	"evenkeel/internal/badinput"
+	"evenkeel/train"
+	"evenkeel/train/task"
 )
 
 // program is this program's part of a run's header.

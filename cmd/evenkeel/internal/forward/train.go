@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/forward"
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/forward"
+	"evenkeel/internal/badinput"
 )
 
 // trainCmd trains with a goroutine per processor.

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"math"
 
-	"github.com/evenkeel/evenkeel/forward"
-	"github.com/evenkeel/evenkeel/train/data"
-	"github.com/evenkeel/evenkeel/train/task"
+	"evenkeel/forward"
+	"evenkeel/train/data"
+	"evenkeel/train/task"
 )
 
 // setup is a task's network and data, with the examples set aside for deciding when to stop.

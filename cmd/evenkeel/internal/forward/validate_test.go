@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/forward"
-	"github.com/evenkeel/evenkeel/forward/wire"
-	"github.com/evenkeel/evenkeel/train/task"
+	"evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/forward"
+	"evenkeel/forward/wire"
+	"evenkeel/train/task"
 )
 
 // By hand: equal is not lower, NaN is not, and the time counts from the lowest.

@@ -7,9 +7,9 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/forward"
-	"github.com/evenkeel/evenkeel/internal/chart"
+	"evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/forward"
+	"evenkeel/internal/chart"
 )
 
 // monitor follows a run: progress, an evaluation every tenth of it, and the curves.

@@ -6,9 +6,9 @@ import (
 	"math"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/planner"
-	"github.com/evenkeel/evenkeel/planner/calibration"
+	"evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/planner"
+	"evenkeel/planner/calibration"
 )
 
 // calibrateCmd fits the cost model to measured plans.

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/planner"
+	"evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/planner"
 )
 
 // checkCmd checks a plan.

@@ -7,10 +7,10 @@ import (
 	"io"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/planner"
-	"github.com/evenkeel/evenkeel/planner/export"
+	"evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/internal/badinput"
+	"evenkeel/planner"
+	"evenkeel/planner/export"
 )
 
 // exportCmd writes a plan for a trainer.

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/planner/execute"
+	"evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/internal/badinput"
+	"evenkeel/planner/execute"
 )
 
 // keysCmd creates certificates.

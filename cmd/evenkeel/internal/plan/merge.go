@@ -3,8 +3,8 @@ package plan
 import (
 	"fmt"
 
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/planner/layerprofile"
+	"evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/planner/layerprofile"
 )
 
 // mergeCmd merges layer profiles.

@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/planner"
+	"evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/planner"
 )
 
 // Cmd holds the subcommands of evenkeel plan.

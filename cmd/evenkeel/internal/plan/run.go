@@ -16,12 +16,12 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/planner"
-	"github.com/evenkeel/evenkeel/planner/execute"
-	"github.com/evenkeel/evenkeel/train"
-	"github.com/evenkeel/evenkeel/train/task"
+	"evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/internal/badinput"
+	"evenkeel/planner"
+	"evenkeel/planner/execute"
+	"evenkeel/train"
+	"evenkeel/train/task"
 )
 
 // runCmd runs a plan.

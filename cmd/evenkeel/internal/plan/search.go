@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/planner"
+	"evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/internal/badinput"
+	"evenkeel/planner"
 )
 
 // searchCmd searches for a plan.

@@ -5,10 +5,10 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/internal/chart"
-	"github.com/evenkeel/evenkeel/internal/figure"
-	"github.com/evenkeel/evenkeel/planner"
+	"evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/internal/chart"
+	"evenkeel/internal/figure"
+	"evenkeel/planner"
 )
 
 // timelineCmd draws one iteration of a plan.

@@ -10,9 +10,9 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/internal/figure"
+	"evenkeel/cluster/profile"
+	"evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/internal/figure"
 )
 
 // Cmd holds the commands about measured device profiles.

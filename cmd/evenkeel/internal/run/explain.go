@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/env"
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/agent"
+	"evenkeel/cluster"
+	"evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/env"
+	"evenkeel/internal/badinput"
 )
 
 // Limits of --explain; a run log holds everything.

@@ -8,13 +8,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/agent/export"
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/memory"
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/internal/runlog"
+	"evenkeel/agent"
+	"evenkeel/agent/export"
+	"evenkeel/cluster"
+	"evenkeel/cluster/memory"
+	"evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/internal/badinput"
+	"evenkeel/internal/runlog"
 )
 
 // readLog returns the performance parameters that a run log has measured of the nodes of c

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/internal/runlog"
+	"evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/internal/runlog"
 )
 
 // outsiders is a cluster under a deadline of which one node is too slow to take part, and

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/agent"
+	"evenkeel/cluster"
+	"evenkeel/cmd/evenkeel/internal/cli"
 )
 
 // mostRows is the number of nodes that are listed one by one; more are grouped by device.

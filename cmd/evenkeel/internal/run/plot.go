@@ -3,7 +3,7 @@ package run
 import (
 	"fmt"
 
-	"github.com/evenkeel/evenkeel/internal/chart"
+	"evenkeel/internal/chart"
 )
 
 // sizeHistory holds the sizes of one device's nodes: over the nodes that took part; rounds

@@ -6,12 +6,12 @@ import (
 	"io"
 	"reflect"
 
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/live"
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/internal/runlog"
+	"evenkeel/agent"
+	"evenkeel/cluster"
+	"evenkeel/cluster/live"
+	"evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/internal/badinput"
+	"evenkeel/internal/runlog"
 )
 
 // liveReplay makes a job's decisions again from its reports.

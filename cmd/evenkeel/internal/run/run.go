@@ -12,11 +12,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/agent/export"
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/internal/runlog"
+	"evenkeel/agent"
+	"evenkeel/agent/export"
+	"evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/internal/badinput"
+	"evenkeel/internal/runlog"
 )
 
 // Cmd runs the agent on a simulated cluster and shows each round.

@@ -11,7 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/cmd/evenkeel/internal/cli"
 )
 
 // inProcess runs a command with its output in files.

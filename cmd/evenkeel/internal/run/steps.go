@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/internal/runlog"
+	"evenkeel/agent"
+	"evenkeel/cluster"
+	"evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/internal/runlog"
 )
 
 // inSteps writes a share as the micro-steps that it is made of: 24 = 3x8, 47 = 2x16+15.

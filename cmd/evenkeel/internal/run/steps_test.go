@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/cluster"
+	"evenkeel/cmd/evenkeel/internal/cli"
 )
 
 func TestInSteps(t *testing.T) {

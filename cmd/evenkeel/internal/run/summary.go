@@ -5,10 +5,10 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/env"
+	"evenkeel/agent"
+	"evenkeel/cluster"
+	"evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/env"
 )
 
 // document is the summary as JSON.

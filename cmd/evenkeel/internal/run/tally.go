@@ -3,8 +3,8 @@ package run
 import (
 	"fmt"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/cluster"
+	"evenkeel/cmd/evenkeel/internal/cli"
 )
 
 // tally counts the outcomes of the nodes' work, to explain a run in which nothing was

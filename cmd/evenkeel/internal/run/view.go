@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/cluster"
+	"evenkeel/cmd/evenkeel/internal/cli"
 )
 
 // view shows a run in progress.

@@ -5,8 +5,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/cluster"
+	"evenkeel/internal/badinput"
 )
 
 // chosenWeights are those of --weights, or without it the cluster file's.

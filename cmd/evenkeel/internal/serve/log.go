@@ -6,10 +6,10 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/internal/runlog"
-	"github.com/evenkeel/evenkeel/serve"
+	"evenkeel/cluster"
+	"evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/internal/runlog"
+	"evenkeel/serve"
 )
 
 // unwritten is how many events may wait for a slow disk.

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/serve"
+	"evenkeel/cluster"
+	"evenkeel/serve"
 )
 
 // A disk that takes nothing does not hold up the job, which adds under its lock; what was added is

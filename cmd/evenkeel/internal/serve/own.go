@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/evenkeel/evenkeel/agent/export"
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/agent/export"
+	"evenkeel/cluster"
+	"evenkeel/internal/badinput"
 )
 
 // atOnce is how many calls of a job are under way at most where its ranks report for themselves.

@@ -7,12 +7,12 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/evenkeel/evenkeel/agent/export"
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/live"
-	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/cluster/sim"
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"evenkeel/agent/export"
+	"evenkeel/cluster"
+	"evenkeel/cluster/live"
+	"evenkeel/cluster/profile"
+	"evenkeel/cluster/sim"
+	"evenkeel/internal/badinput"
 )
 
 // ranks are the simulated ranks of a job.

@@ -17,11 +17,11 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/evenkeel/evenkeel/agent/clusters"
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/serve"
+	"evenkeel/agent/clusters"
+	"evenkeel/cluster"
+	"evenkeel/cluster/profile"
+	"evenkeel/internal/badinput"
+	"evenkeel/serve"
 )
 
 // spoken is a service of a test behind a handler that may answer in its place. lose puts a new one there, which knows nothing.

@@ -13,8 +13,8 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/serve"
+	"evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/serve"
 )
 
 // safe is a buffer that a service writes while a test reads.

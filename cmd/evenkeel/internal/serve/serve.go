@@ -9,11 +9,11 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/cluster/clusterfile"
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/serve"
-	"github.com/evenkeel/evenkeel/serve/journal"
+	"evenkeel/cluster/clusterfile"
+	"evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/internal/badinput"
+	"evenkeel/serve"
+	"evenkeel/serve/journal"
 )
 
 // Cmd runs the control service.

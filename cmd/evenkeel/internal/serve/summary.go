@@ -3,8 +3,8 @@ package serve
 import (
 	"fmt"
 
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/serve"
+	"evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/serve"
 )
 
 // summary is the outcome of a command's job.

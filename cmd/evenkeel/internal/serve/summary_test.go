@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/serve"
+	"evenkeel/serve"
 )
 
 // The closing line says that a registration was refused and why, not that there was none.

@@ -13,9 +13,9 @@ import (
 
 	"github.com/google/renameio/v2"
 
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/internal/chart"
-	"github.com/evenkeel/evenkeel/lab/training"
+	"evenkeel/internal/badinput"
+	"evenkeel/internal/chart"
+	"evenkeel/lab/training"
 )
 
 // returnColumns are the columns of returns.csv, which has a line per report of the trainer.

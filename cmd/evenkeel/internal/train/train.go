@@ -9,11 +9,11 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/lab/training"
+	"evenkeel/agent"
+	"evenkeel/cluster/profile"
+	"evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/internal/badinput"
+	"evenkeel/lab/training"
 )
 
 // Cmd trains a policy from scratch.

@@ -13,11 +13,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/internal/race"
-	"github.com/evenkeel/evenkeel/internal/slow"
-	"github.com/evenkeel/evenkeel/lab/training"
+	"evenkeel/cmd/evenkeel/internal/cli"
+	"evenkeel/internal/badinput"
+	"evenkeel/internal/race"
+	"evenkeel/internal/slow"
+	"evenkeel/lab/training"
 )
 
 // trainSteps is 30 sets of steps, of which the last ten learn.
