@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"evenkeel/internal/pytorch"
 	"evenkeel/internal/race"
 	"evenkeel/internal/slow"
 	"fmt"
@@ -25,10 +26,7 @@ func python(t *testing.T, args ...string) []byte {
 	if race.Enabled {
 		t.Skip("what Python does is the same without the race detector")
 	}
-	if found, _ := filepath.Glob("/usr/lib/python3/dist-packages/torch/version.py"); found == nil {
-		t.Skip("no PyTorch in /usr/bin/python3")
-	}
-	cmd := exec.Command("/usr/bin/python3", append([]string{conformScript}, args...)...)
+	cmd := exec.Command(pytorch.Python(t), append([]string{conformScript}, args...)...)
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	out, err := cmd.Output()

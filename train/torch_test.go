@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"evenkeel/checkpoint"
+	"evenkeel/internal/pytorch"
 	"evenkeel/internal/slow"
 	"evenkeel/train"
 )
@@ -19,10 +20,7 @@ import (
 // What was trained and exported lies in PyTorch bit for bit, NaNs too.
 func TestExportInTorch(t *testing.T) {
 	slow.Skip(t)
-	const python = "/usr/bin/python3"
-	if exec.CommandContext(t.Context(), python, "-c", "import torch").Run() != nil {
-		t.Skip("no PyTorch")
-	}
+	python := pytorch.Python(t)
 	training, _ := digits(t)
 	tr := trainer(t, must(train.Convnet(8, 8, 1, 10, 3, 4)), training, train.Config{MicroBatches: []int{7, 5}})
 	run(t, tr, 3)

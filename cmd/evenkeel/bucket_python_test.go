@@ -11,14 +11,12 @@ import (
 	"evenkeel/bucket"
 	bucketplain "evenkeel/bucket/plain"
 	"evenkeel/bucket/stepcost"
+	"evenkeel/internal/pytorch"
 )
 
 // PyTorch reads a schedule with the sampler in python/evenkeel.
 func TestBucketSampler(t *testing.T) {
-	const python = "/usr/bin/python3"
-	if out, err := exec.Command(python, "-c", "import torch").CombinedOutput(); err != nil {
-		t.Skipf("%s has no torch (Debian: apt-get install python3-torch): %v %s", python, err, out)
-	}
+	python := pytorch.Python(t)
 	table, err := stepcost.ReadTable(strings.NewReader(stepcost.TableHeader+"\n10,1,0.11,\n10,8,0.18,\n40,1,0.14,\n40,4,0.26,\n"), "table")
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"evenkeel/internal/pytorch"
 	"evenkeel/internal/race"
 	"evenkeel/internal/slow"
 )
@@ -31,11 +32,7 @@ func TestTutorialPyTorch(t *testing.T) {
 		t.Skip("two minutes of PyTorch; what of Evenkeel it runs has tests of its own under the race detector")
 	}
 	t.Parallel()
-	const python = "/usr/bin/python3"
-	const find = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
-	if out, err := exec.Command(python, "-c", find).CombinedOutput(); err != nil {
-		t.Skipf("%s has no torch (Debian: apt-get install python3-torch): %v %s", python, err, out)
-	}
+	python := pytorch.Python(t)
 	for _, page := range []string{"pytorch-sizes.md", "pytorch-job.md", "forward-lora.md"} {
 		t.Run(page, func(t *testing.T) { follow(t, tutorials+page, python) })
 	}
@@ -70,18 +67,11 @@ func follow(t *testing.T, path, python string, skipped ...string) {
 	dir := t.TempDir()
 	env := append(os.Environ(), "NO_COLOR=1", "HOME="+dir, "PYTHONDONTWRITEBYTECODE=1", "OMP_NUM_THREADS=1")
 	if python != "" {
-		bin := filepath.Join(t.TempDir(), "bin")
-		if err := os.Mkdir(bin, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(python, filepath.Join(bin, "python3")); err != nil {
-			t.Fatal(err)
-		}
 		packages, err := filepath.Abs("../../python")
 		if err != nil {
 			t.Fatal(err)
 		}
-		env = append(env, "PYTHONPATH="+packages, "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+		env = append(env, "PYTHONPATH="+packages, "PATH="+filepath.Dir(python)+string(os.PathListSeparator)+os.Getenv("PATH"))
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // two minutes under heavy load, for the slowest page
 	defer cancel()

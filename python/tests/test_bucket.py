@@ -102,7 +102,7 @@ class TestLoader(unittest.TestCase):
         self.fails("batch_size", self.loader, batch_size=3)
         self.fails("both rank and ranks", Loader, self.data, None, self.path, rank=0)
         self.fails("labels: 2", self.loader, labels=[1, 2])
-        self.fails("IterableDataset", Loader, type("D", (IterableDataset,), {})(), None, self.path)
+        self.fails("IterableDataset", Loader, type("D", (IterableDataset,), {"__iter__": None})(), None, self.path)
         self.fails("give None", Loader, self.data, [1] * 8, self.path, rank=0, ranks=2)
         schedule(self.path.replace("{epoch}", "0"), [(0, 0, [0])], 2, 1, 8, epoch=7)
         self.fails("epoch 7; wanted 0", self.loader)

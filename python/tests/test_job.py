@@ -26,7 +26,8 @@ OPTIMIZERS = {
     "SGD": {"lr": 0.1}, "SGD momentum": {"lr": 0.1, "momentum": 0.9}, "SGD nesterov": {"lr": 0.1, "momentum": 0.9, "nesterov": True},
     "SGD dampening": {"lr": 0.1, "momentum": 0.9, "dampening": 0.5}, "Adam": {}, "Adam amsgrad": {"amsgrad": True}, "AdamW": {}, "Adamax": {},
     "Adagrad": {}, "Adadelta": {}, "ASGD": {"t0": 2}, "NAdam": {}, "RAdam": {}, "RMSprop": {}, "RMSprop centered": {"centered": True, "momentum": 0.5},
-    "Rprop": {}, "LBFGS": {}, "AdamW foreach": {"foreach": True}, "SparseAdam": {},
+    "Rprop": {}, "LBFGS": {}, "AdamW foreach": {"foreach": True}, "SparseAdam": {}, "Adafactor": {},
+    "Muon": {},
 }  # fmt: skip
 
 
@@ -51,7 +52,7 @@ def steps(name, model, optimizer, some):
 def made(name, seed=1):
     torch.manual_seed(seed)
     model = torch.nn.Sequential(torch.nn.Linear(8, 20), torch.nn.Tanh(), torch.nn.Linear(20, 1))
-    return model, getattr(torch.optim, name.split()[0])(list(model.parameters()), **OPTIMIZERS[name])
+    return model, getattr(torch.optim, name.split()[0])([p for p in model.parameters() if name != "Muon" or p.dim() == 2], **OPTIMIZERS[name])
 
 
 def bits(*values):

@@ -11,7 +11,7 @@ sys.path[:0] = [HERE, os.path.join(HERE, "..")]
 import torch
 
 import test_sample_order
-from evenkeel.tuner import micro_steps, sample_order
+from evenkeel.tuner import deadline, micro_steps, sample_order
 from evenkeel.tuner.client import Plan
 
 
@@ -87,6 +87,33 @@ class TestDeadlineRounds(unittest.TestCase):
                             b.used([len(own) for own in used])
                     self.assertEqual(sorted(seen), list(range(length)))
         self.assertGreater(left_out, 500)
+
+
+class TestDivide(unittest.TestCase):
+    def test_by_hand(self):
+        for share, limit, least, shapes, want in (
+            (17, 8, 1, (), [8, 8, 1]),
+            (17, 8, 2, (), [8, 7, 2]),
+            (17, 8, 8, (), [8, 5, 4]),  # no two of 9 hold 8 each
+            (3, 8, 4, (), [3]),
+            (16, 8, 4, (), [8, 8]),
+            (9, 8, 1, (2, 4, 8), [8, 1]),
+            (15, 8, 1, (2, 4, 8), [8, 4, 2, 1]),
+            (0, 8, 1, (), []),
+        ):
+            self.assertEqual(micro_steps.divide(share, deadline.Node(limit, least, list(shapes))), want)
+
+    def test_properties(self):
+        rng = random.Random(1)
+        for _ in range(3000):
+            share, limit = rng.randint(0, 60), rng.randint(1, 20)
+            least = rng.randint(1, limit)
+            sizes = micro_steps.divide(share, deadline.Node(limit, least))
+            self.assertEqual(sum(sizes), share)
+            self.assertTrue(all(1 <= s <= limit for s in sizes))
+            self.assertLessEqual(len(sizes), -(-share // limit), "as few as there can be")
+            if share >= least and limit >= 2 * least - 1:
+                self.assertTrue(all(s >= least for s in sizes), (share, limit, least, sizes))
 
 
 if __name__ == "__main__":

@@ -103,7 +103,7 @@ class TestPieces(unittest.TestCase):
             for (piece,) in tuner.steps(loader):
                 loss = bucket_job.KINDS["weight"](ddp(piece.data), piece.data)
                 (piece.weight * loss).backward()
-                if tuner._step.size:
+                if tuner.counts:
                     own.append((piece.weight, piece.samples))
                 if not tuner.synchronised:
                     continue

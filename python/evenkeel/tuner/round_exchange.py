@@ -4,7 +4,8 @@ measured by two events that are read a round later, like the vector. These paths
 """
 
 import dataclasses
-from typing import Any, List, Optional, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -23,7 +24,7 @@ class _Past:
     number: int
     plan: client.Plan
     wait: float  # seconds
-    did: List[Did] = dataclasses.field(default_factory=list)
+    did: list[Did] = dataclasses.field(default_factory=list)
 
 
 class RoundExchange:
@@ -37,14 +38,14 @@ class RoundExchange:
         self.shared = False  # whether the ranks have anything to exchange
         self.late = False  # a round's vector is read a round later (CUDA)
         self.spent = 0.0  # seconds of this object's own work, in this round
-        self._client: Optional[client.Client] = None
-        self._arriving: "tuple[Any, Any, _Past] | None" = None  # the vector of the round before, its event, its round
-        self._timed: "tuple[Any, Any] | None" = None  # events at begin and end of the round before
-        self._untimed: Optional[_Past] = None  # the round whose times come with the next vector
-        self._norm: Optional[torch.Tensor] = None  # of the gradient of the round before, where vectors are read late
+        self._client: client.Client | None = None
+        self._arriving: tuple[Any, Any, _Past] | None = None  # the vector of the round before, its event, its round
+        self._timed: tuple[Any, Any] | None = None  # events at begin and end of the round before
+        self._untimed: _Past | None = None  # the round whose times come with the next vector
+        self._norm: torch.Tensor | None = None  # of the gradient of the round before, where vectors are read late
         self._vector = round_vector.RoundVector(self.rank, self.ranks)
 
-    def begin(self, batches: Batches, own: Optional[client.Client], first: Optional[client.Plan], serving: bool) -> None:
+    def begin(self, batches: Batches, own: client.Client | None, first: client.Plan | None, serving: bool) -> None:
         """Begins a job. own is the client of the service, on rank 0 alone; first is the plan that all ranks have; serving says whether there is a service."""
         self._batches, self._client, self._told = batches, own, first
         self.shared = serving or batches.dealing
@@ -62,7 +63,7 @@ class RoundExchange:
         self._size, self._took = size, None
         self._at = self._clock()
 
-    def took(self, now: Optional[float] = None) -> float:
+    def took(self, now: float | None = None) -> float:
         """Seconds of the micro-step until now, or until the first call."""
         if self._took is None:
             if self.device.type == "cuda" and not self._events:
@@ -79,7 +80,7 @@ class RoundExchange:
         """A micro-step of this size did not fit: the round begins anew."""
         self.did = Did(out_of_memory=size)
 
-    def fill(self, r: Round, now: float) -> Optional[torch.Tensor]:
+    def fill(self, r: Round, now: float) -> torch.Tensor | None:
         """The vector that is all-reduced with the last bucket."""
         self.took(now)
         if not self.shared:
@@ -93,7 +94,7 @@ class RoundExchange:
             if newest != self._told:
                 news = newest
             self._told = newest
-        base = (r.total or r.expected) / did.samples if did.samples else 0.0  # the hook scales by first / (total or expected); the rank's mean needs first / samples
+        base = (r.total or r.expected) / r.weight if r.weight else 0.0  # the hook scales by unit / (total or expected); the rank's mean needs unit / weight
         on_device = self.device.type != "cpu"
         if not on_device:
             did.norm_squared = _sum(r.norms) * base**2
@@ -174,7 +175,7 @@ class RoundExchange:
     def _report(self, past: _Past, norm: float) -> None:
         if self._client is None:
             return
-        ranks: List[Any] = []
+        ranks: list[Any] = []
         for d, share in zip(past.did, past.plan.shares):
             own = {"seconds": d.seconds, "samples": d.samples, "micro_steps": d.micro_steps, "out_of_memory": d.out_of_memory}
             if d.norm_squared > 0:
@@ -192,7 +193,7 @@ class RoundExchange:
             self._client.close()
 
 
-def _sum(squares: List[torch.Tensor]) -> float:
+def _sum(squares: list[torch.Tensor]) -> float:
     if squares and squares[0].device.type != "cpu":
         return float(torch.stack(squares).sum())  # waits once
     return sum(map(float, squares))

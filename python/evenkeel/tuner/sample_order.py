@@ -1,7 +1,7 @@
 """Which samples the ranks of a job take: each epoch has one seeded order, cut by sizes that all ranks agree on, with every sample once.
 
-Batches is a batch sampler for torch's DataLoader. Rounds that wait for all cut the order into global batches, and each global batch by the ranks'
-shares. Rounds with a deadline cannot, since the work that a rank gets done is not known beforehand. There the rest of the epoch is dealt out to the
+Batches is a batch sampler for torch's DataLoader. Rounds that wait for all cut the order into global batches, each global batch by the ranks'
+shares, and each share into micro-steps, which are the sampler's batches. Rounds with a deadline cannot, since the work that a rank gets done is not known beforehand. There the rest of the epoch is dealt out to the
 ranks by their shares, each rank works through its part, and samples that are left over are dealt out anew, before a rank runs out and at the epoch's
 end. A DataLoader asks for batches long before they are used. So new sizes hold from a round that no rank has drawn yet (Batches.adopt), and a batch's
 data (its round, how many of its samples count) waits in a queue until the batch comes out (Batches.arrived).
@@ -11,12 +11,13 @@ import collections
 import dataclasses
 import threading
 import time
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Union
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 
 
-def split(total: int, shares: Sequence[int]) -> List[int]:
+def split(total: int, shares: Sequence[int]) -> list[int]:
     """total in proportion to shares, in whole numbers: by largest remainder; ties go to the lower rank."""
     whole = sum(shares)
     counts = [total * s // whole for s in shares]
@@ -31,6 +32,7 @@ class Drawn:
     """What a batch of the sampler is for. A rank without samples in a round draws one that does not count, because its loop must run, too."""
 
     samples: int  # of the batch that count
+    own: int = 0  # of this rank in the round
     total: int = 0  # of all ranks in this round; with a deadline 0: known when it is over
     plan: Any = None  # whose sizes cut the round
     round: int = -1
@@ -38,24 +40,26 @@ class Drawn:
 
 
 class Batches:
-    """The batch sampler of one rank. length: samples of an epoch, or a function from the epoch's number to it. shares: the first plan; a plan has a list shares. chunk:
-    samples of a batch if the order is dealt out. deal: rounds have deadlines. All ranks make the same calls, except of __iter__ and arrived."""
+    """The batch sampler of one rank. length: samples of an epoch, or a function from the epoch's number to it. plan: the first one. chunk: samples of a
+    batch if the order is dealt out. deal: rounds have deadlines. drop_last: an epoch ends where too few samples are left for a whole round. All ranks make
+    the same calls, except of __iter__ and arrived."""
 
-    def __init__(self, length: Union[int, Callable[[int], int]], rank: int, plan: Any, seed: int = 0, shuffle: bool = True, deal: bool = False, chunk: int = 0):
+    def __init__(self, length: int | Callable[[int], int], rank: int, plan: Any, seed: int = 0, shuffle: bool = True, deal: bool = False, chunk: int = 0, drop_last: bool = False):
         self.length, self.rank, self.seed, self.shuffle = 0, rank, seed, shuffle
         self._lengths = length
-        self.dealing, self.chunk = deal, chunk
+        self.dealing, self.chunk, self._drop_last = deal, chunk, drop_last
+        self.divide: Callable[[Any, int], list[int]] = lambda _, share: [share]  # the micro-steps of a share by a plan, in rounds that wait for all
         self.epoch = 0
         self.round = 0  # of the next round that is to be completed
         self.drawn = -1  # the newest round that the sampler has drawn
         self.deal = 0  # how often the order was dealt out
-        self._events: List[list] = []  # of this epoch, for state_dict: what was taken from the order
+        self._events: list[list] = []  # of this epoch, for state_dict: what was taken from the order
         self._left, self._gone = self._order(), 0  # the first of them were used, in rounds that wait for all
-        self._parts: List[torch.Tensor] = []  # by rank, where the order is dealt out
-        self._used: List[int] = []
+        self._parts: list[torch.Tensor] = []  # by rank, where the order is dealt out
+        self._used: list[int] = []
         self._plans = [(0, plan)]  # from which round they hold
         self._queue: collections.deque = collections.deque()
-        self._most: Optional[int] = None  # the newest round that may be drawn, while the ranks agree on sizes
+        self._most: int | None = None  # the newest round that may be drawn, while the ranks agree on sizes
         self._ahead = 0
         self._main = threading.current_thread()
 
@@ -71,10 +75,16 @@ class Batches:
 
     @property
     def left(self) -> int:
-        """Samples of the epoch that no completed round has used."""
+        """Samples of the epoch that no completed round has used, and one will."""
         if self._parts:
-            return sum(len(p) - u for p, u in zip(self._parts, self._used))
-        return len(self._left) - self._gone
+            left = sum(len(p) - u for p, u in zip(self._parts, self._used))
+        else:
+            left = len(self._left) - self._gone
+        return left if left >= self._fewest(self.plan(self.round)) else 0
+
+    def _fewest(self, plan: Any) -> int:
+        """The samples below which an epoch ends."""
+        return sum(plan.shares) if self._drop_last else 1
 
     @property
     def own(self) -> int:
@@ -94,7 +104,8 @@ class Batches:
     def __len__(self) -> int:
         """Rounds until the epoch ends, as far as sizes stay and all shares are worked off."""
         total = sum(self.plan(self.round).shares)
-        return -(-(self.left or self.length) // total)
+        left = self.left or self.length
+        return left // total if self._drop_last else -(-left // total)
 
     def begin(self) -> None:
         """Before the rank's loop: the next epoch, if this one is used up; what was drawn and not used is forgotten."""
@@ -106,7 +117,7 @@ class Batches:
         if self.dealing:
             self._deal_out()
 
-    def __iter__(self) -> Iterator[List[int]]:
+    def __iter__(self) -> Iterator[list[int]]:
         return self._dealt() if self.dealing else self._rounds()
 
     def arrived(self) -> Drawn:
@@ -115,9 +126,9 @@ class Batches:
 
     # Rounds that wait for all.
 
-    def _rounds(self) -> Iterator[List[int]]:
+    def _rounds(self) -> Iterator[list[int]]:
         left, number = self._left[self._gone :], self.round
-        while len(left):
+        while len(left) >= self._fewest(self.plan(number)):
             plan = self.plan(number)
             total = sum(plan.shares)
             counts = plan.shares
@@ -129,10 +140,16 @@ class Batches:
             if self._most is not None and number > self._most:
                 self._wait()
                 continue
-            self.drawn = number
-            self._queue.append(Drawn(len(own), total, plan, number))
-            yield own.tolist() or left[:1].tolist()
+            self.drawn, at = number, 0
+            for n in self.divide(plan, len(own)) or [0]:
+                self._queue.append(Drawn(n, len(own), total, plan, number))
+                yield own[at : at + n].tolist() or left[: self._stand_in(plan)].tolist()
+                at += n
             left, number = left[total:], number + 1
+
+    def _stand_in(self, plan: Any) -> int:
+        """The samples of a batch that does not count: two where they fit, because batch normalisation takes no single one."""
+        return self.divide(plan, 2)[0]
 
     def hold(self, ahead: int) -> int:
         """The newest round that this rank draws until release: ahead more than now."""
@@ -175,7 +192,7 @@ class Batches:
             self._left = torch.cat([p[u:] for p, u in zip(self._parts, self._used)])
             self._parts = []
 
-    def _dealt(self) -> Iterator[List[int]]:
+    def _dealt(self) -> Iterator[list[int]]:
         while self.left:
             deal, own = self.deal, self._parts[self.rank]
             at = self._used[self.rank]
@@ -186,7 +203,7 @@ class Batches:
                 yield some.tolist()
             while deal == self.deal and self.left:  # the loader asks ahead: nothing of this part is left
                 self._queue.append(Drawn(0, deal=deal))
-                yield [0]
+                yield list(range(min(self._stand_in(self.plan(self.round)), self.length)))
 
     def used(self, counts: Sequence[int]) -> None:
         """A round is over in which the ranks used so many samples of their parts."""
@@ -209,12 +226,12 @@ class Batches:
 
     # Files.
 
-    def state_dict(self) -> Dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """The job's position in its data: plain numbers, the same on all ranks, for any number of ranks."""
         events = [[e[0], *(list(x) if isinstance(x, list) else x for x in e[1:])] for e in self._events]
         return {"version": 1, "length": self.length, "seed": self.seed, "shuffle": self.shuffle, "epoch": self.epoch, "events": events}
 
-    def load_state_dict(self, state: Dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         if state["version"] != 1:
             raise ValueError(f"state of version {state['version']}; this program reads 1")
         before, self.epoch = self.epoch, state["epoch"]

@@ -14,13 +14,15 @@ over the network. Steps do not wait for the service: rank 0 has a thread for it.
 import contextlib
 import dataclasses
 import time
-from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Union
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 
-from . import batch_slices, client, registration
+from . import client, registration, structure
 from . import deadline as deadline_
 from .errors import Usage
+from .gradient_check import GradientCheck
 from .gradient_hook import GradientHook, Round
 from .micro_steps import MicroSteps, chunk
 from .round_exchange import RoundExchange
@@ -32,32 +34,53 @@ _NORMS = 4  # Gradient norms are measured in one round of so many: the noise sca
 @dataclasses.dataclass
 class _MicroStep:
     size: int  # samples that count
+    checking: bool = False  # none counts: the gradient check asked for it
     settled: bool = False
     over: bool = False  # the round ended with it
     joined: bool = False  # its gradients went to the other ranks after its backward pass, not within it
     asked: bool = False  # the loop read synchronised
     failed: bool = False  # out of memory
+    weight: float | None = None  # as the user says
+    held: list[torch.Tensor | None] | None = None  # gradients of earlier micro-steps, if this one has no weight
 
 
 class Tuner:
-    """The loop's side of the tuner. model is a DistributedDataParallel; clock returns rising seconds, and is another one in tests."""
+    """The loop's side of the tuner. model is a DistributedDataParallel. check: the first micro-step is computed as a whole and in two parts, and the job ends
+    with the reason if its gradient is not their weighted mean (gradient_check.py). clock returns rising seconds, and is another one in tests."""
 
-    def __init__(self, model: Any, clock: Any = time.perf_counter):
+    def __init__(self, model: torch.nn.parallel.DistributedDataParallel, check: bool = True, clock: Callable[[], float] = time.perf_counter):
         self._model, self._clock = model, clock
         self._hook = GradientHook(model, lambda r, now: self._exchange.fill(r, now), clock)
         self._exchange = RoundExchange(model, clock)
-        self._work: Optional[MicroSteps] = None
-        self._state: Optional[Dict[str, Any]] = None
-        self._step: Optional[_MicroStep] = None
+        self._check = GradientCheck(self._hook) if check else None
+        self._work: MicroSteps | None = None
+        self._weighted = False
+        self._state: dict[str, Any] | None = None
+        self._step: _MicroStep | None = None
         self._following = 0  # size of the next micro-step
         self._largest = 0  # largest micro-batch that has run
-        self._known: Any = None  # the sample whose output stands in for the model's on a rank without a share
+        self._absent: Any = None  # the batch that a rank without a share ran, whose output stands in for the model's later
 
-    def batches(self, length: Union[int, Callable[[int], int]], global_batch: int, micro_batch: int = 0, least: int = 1, sizes: Sequence[int] = (), deadline: str = "", seed: int = 0, shuffle: bool = True) -> Batches:
+    def batches(
+        self,
+        length: int | Callable[[int], int],
+        global_batch: int,
+        micro_batch: int = 0,
+        least: int = 1,
+        sizes: Sequence[int] = (),
+        deadline: str = "",
+        seed: int = 0,
+        shuffle: bool = True,
+        drop_last: bool = False,
+        weighted: bool = False,
+        cut: Callable[[Any, int, int], Any] | None = None,
+    ) -> Batches:
         """The batch sampler for a DataLoader over length samples, or as many as a function of the epoch's number says (evenkeel.bucket.Pieces.begin). Call
         it once on all ranks. Arguments are the same on all ranks, except micro_batch (the largest that fits, 0: any), least (the smallest) and sizes
         (the only ones allowed, if shapes are fixed). deadline: "auto", a duration such as "1.5s", a share of the predicted time such as "110%", or "" to
-        wait for all."""
+        wait for all. drop_last: leave out the end of an epoch that is less than a global batch. weighted: the loop calls weight in each micro-step.
+        cut(batch, begin, end) returns samples begin to end of a batch, where the rule does not fit (structure.cut); batches are cut only in rounds with
+        a deadline, and after memory ran out."""
         if self._work is not None:
             raise Usage("batches() was called already: one Tuner has one loader; evaluate with an ordinary one")
         if isinstance(global_batch, bool) or not isinstance(global_batch, int):
@@ -65,20 +88,23 @@ class Tuner:
         first = length(0) if callable(length) else length
         if first < 1 or global_batch < 1 or micro_batch < 0 or least < 1:
             raise Usage(f"length {first}, global_batch {global_batch}, micro_batch {micro_batch}, least {least}: give 1 or more, and for micro_batch 0 or more")
+        if drop_last and first < global_batch:
+            raise Usage(f"drop_last with {first} samples and a global_batch of {global_batch}: an epoch would have no round")
         wrong = deadline != "" and deadline_.fault(deadline)  # else the service refuses it, and the job trains as if there were none
         if wrong:
             raise Usage(f"deadline {deadline!r}: {wrong}")
         x = self._exchange
-        same = {"length": first, "global_batch": global_batch, "deadline": deadline, "seed": seed, "shuffle": shuffle}
+        same = {"length": first, "global_batch": global_batch, "deadline": deadline, "seed": seed, "shuffle": shuffle, "drop_last": drop_last, "weighted": weighted}
         limits = {"least": least, "most": micro_batch, "sizes": sorted(sizes)}
         found = registration.register(same, limits, x.device, x.group)
         plan = found.first or client.uniform(global_batch, found.most)
         deal = bool(deadline) or found.timed
-        batches = Batches(length, x.rank, plan, seed, shuffle, deal, chunk(plan, x.rank, micro_batch))
+        batches = Batches(length, x.rank, plan, seed, shuffle, deal, chunk(plan, x.rank, micro_batch), drop_last)
         if self._state is not None:
             batches.load_state_dict(self._state)
         x.begin(batches, found.client, found.first, found.serving)
-        self._work = MicroSteps(batches, micro_batch, least, sizes, self._clock)
+        self._weighted = weighted
+        self._work = MicroSteps(batches, micro_batch, least, sizes, self._clock, cut)
         return batches
 
     def steps(self, loader: Any) -> Iterator[Any]:
@@ -98,20 +124,44 @@ class Tuner:
     def synchronised(self) -> bool:
         """Whether the round ended with this micro-step: p.grad is the mean over all its samples. Read it after backward. If backward has not sent the
         gradients to the other ranks, reading it does."""
-        if self._step is None:
-            raise Usage("tuner.synchronised outside of tuner.steps()")
-        self._step.asked = True
-        self._settle(self._step)
-        return self._step.over
+        s = self._running("synchronised")
+        s.asked = True
+        if s.checking:
+            return False
+        self._settle(s)
+        return s.over
+
+    @property
+    def counts(self) -> bool:
+        """Whether this micro-step counts. It does not on a rank without a share, nor while the gradient is checked: leave its loss out of your statistics."""
+        s = self._running("counts")
+        return not s.checking and s.size > 0
+
+    def weight(self, weight: float) -> None:
+        """What this micro-step's loss is a mean over, tokens for example; 0 if there is nothing. The gradient of the round is then the mean over those of all
+        ranks. Call it before the forward pass, in each micro-step, with batches(weighted=True)."""
+        s = self._running("weight()")
+        if not self._weighted:
+            raise Usage("tuner.weight() needs batches(weighted=True), so that all ranks know of it")
+        if s.weight is not None or self._hook.called:
+            raise Usage("tuner.weight() is called once in a micro-step, before its forward pass")
+        if not (weight >= 0 and weight < float("inf")):
+            raise Usage(f"tuner.weight({weight!r}): give a number from 0")
+        s.weight = float(weight)
+        if not s.size:
+            return
+        if weight > 0:
+            self._hook.weigh(s.weight)
+        else:  # the loss may be a mean over nothing, which is not a number: its gradient must meet no other
+            s.held = self._hook.take()
+            self._model.require_backward_grad_sync = False
 
     @contextlib.contextmanager
     def halving(self) -> Iterator[None]:
         """A context around forward and backward. If memory runs out, the round's samples come again in micro-steps half as large, and the service
         learns the limit. A size that runs for the first time has its all-reduce after backward, because gradients that other ranks have received
         cannot be taken back."""
-        s, model = self._step, self._model
-        if s is None:
-            raise Usage("tuner.halving() outside of tuner.steps()")
+        s, model = self._running("halving()"), self._model
         before = model.require_backward_grad_sync
         if s.size > self._largest:
             model.require_backward_grad_sync = False
@@ -129,13 +179,13 @@ class Tuner:
         if s.failed and self._exchange.device.type == "cuda":
             torch.cuda.empty_cache()
 
-    def state_dict(self) -> Dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """The job's position in its data, after the newest complete round; the same on all ranks."""
         if self._step is not None and self._hook.round.over:
             self._settle(self._step)
         return self._begun().batches.state_dict()
 
-    def load_state_dict(self, state: Dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continues from a state_dict, with any number of ranks. Call it before steps()."""
         if self._step is not None:
             raise Usage("load_state_dict within tuner.steps(): call it before")
@@ -157,31 +207,66 @@ class Tuner:
             raise Usage("call tuner.batches() first, and give what it returns to the DataLoader as batch_sampler")
         return self._work
 
+    def _running(self, what: str) -> _MicroStep:
+        if self._step is None:
+            raise Usage(f"tuner.{what} outside of tuner.steps()")
+        return self._step
+
     def _round(self, work: MicroSteps) -> Iterator[Any]:
         hook, x = self._hook, self._exchange
         work.begin()
-        hook.round, hook.spent = Round(work.total, sum(work.plan.shares), x.shared and work.number % _NORMS == 0), 0.0
+        total = 0 if self._weighted else work.total
+        hook.round, hook.spent = Round(total, sum(work.plan.shares), x.shared and work.number % _NORMS == 0), 0.0
         x.round(work)
+        stale = next(((p, p.grad) for p in hook.parameters if p.grad is not None and p.grad.any()), None)
         size, first = work.size(), True
         while first or size:
-            first = False
             piece, size = work.take(size)
-            last, r = work.last(size), hook.round
-            r.first, r.samples = r.first or size, work.done + size
-            r.factor = size / r.first if size else 1.0
-            hook.active, hook.called = True, False
-            if size and not hook.knows:
-                self._known = batch_slices.cut(piece, 0, 1)
-            elif not size and hook.knows:
-                piece = self._known  # its targets are as many as the output that stands in for the model's
+            if self._check is not None and size > 1 and (work.batches.dealing or not structure.ambiguous(piece, size)):
+                check, self._check = self._check, None
+                yield from self._checked(check, work, piece, size)
+            last = work.last(size)
+            hook.active, hook.called = True, 0
+            if not first and stale and stale[0].grad is stale[1]:
+                raise Usage("p.grad still holds the gradient of an earlier round: call optimizer.zero_grad() after optimizer.step(); instead of accumulating over rounds, give batches() a larger global_batch")
+            if size and not self._weighted:
+                hook.weigh(size)
+            elif not size and hook.outputs:
+                piece = self._absent
+            elif not size:
+                self._absent = piece
             s = self._step = _MicroStep(size)
+            sync = self._model.require_backward_grad_sync
+            self._model.require_backward_grad_sync = last
             x.start(size)
-            with hook.absent() if not size else contextlib.nullcontext() if last else self._model.no_sync():
-                yield piece
+            try:
+                with hook.absent() if not size else contextlib.nullcontext():
+                    yield piece
+            finally:
+                self._model.require_backward_grad_sync = sync
             self._settle(s)
-            if not s.asked and (s.joined or not s.over):
+            if not s.asked and (not s.over or s.joined and not last):
                 raise Usage("a round of several micro-steps: call optimizer.step() only if tuner.synchronised")
-            size = self._following
+            if not s.asked and s.joined:
+                raise Usage("a micro-step without a backward pass: read tuner.synchronised in each of them, also where backward is left out; its samples then count with a gradient of 0")
+            size, first = self._following, False
+
+    def _checked(self, check: GradientCheck, work: MicroSteps, piece: Any, size: int) -> Iterator[Any]:
+        for part, n in check.parts(piece, size, work.cut):
+            self._hook.active, self._hook.called = True, 0
+            s = self._step = _MicroStep(n, checking=True)
+            if not self._weighted:
+                self._hook.weigh(n)
+            with self._model.no_sync():
+                yield part
+            if not s.asked:
+                raise Usage("call optimizer.step() only if tuner.synchronised")
+            if s.failed:
+                check.abandon()
+            if s.held is not None:
+                self._hook.give(s.held)
+            check.took(n if s.weight is None else s.weight)
+        self._hook.active = False
 
     def _settle(self, s: _MicroStep) -> None:
         """Decides, after a micro-step's backward pass, what comes next. If nothing does, it sends the gradients to the other ranks."""
@@ -191,7 +276,11 @@ class Tuner:
         r = hook.round
         if not (hook.called or s.failed):
             raise Usage("the model was not called in this micro-step: forward and backward belong into each, and tuner.synchronised after them")
+        if self._weighted and s.weight is None:
+            raise Usage("tuner.weight() was not called in this micro-step, and batches(weighted=True) says that it is")
         s.settled = True
+        if s.held is not None:
+            hook.give(s.held)
         if s.failed:
             hook.undo()
             hook.round = Round(r.total, r.expected, r.measure)
@@ -211,5 +300,5 @@ class Tuner:
 
 
 def _out_of_memory(e: BaseException) -> bool:
-    """Before 1.13, and on processors, torch has no type for this error."""
-    return isinstance(e, MemoryError) or type(e).__name__ == "OutOfMemoryError" or any(w in str(e) for w in ("out of memory", "can't allocate memory"))
+    """On processors torch has no type for this error."""
+    return isinstance(e, (MemoryError, torch.OutOfMemoryError)) or any(w in str(e) for w in ("out of memory", "can't allocate memory"))

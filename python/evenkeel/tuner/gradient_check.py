@@ -1,0 +1,162 @@
+"""A check of what the tuner rests on: that the gradient of a micro-step is the weighted mean of those of its parts. The first micro-step is computed as a
+whole and in two parts, by the loop's own code, and nothing of it counts. It finds losses that are sums or mix samples, batches that are cut along another
+dimension, and gradients that are zeroed between micro-steps.
+
+Meanwhile dropout is off, batch normalisation uses its running statistics, compiled code runs as written, and random numbers start anew for each run. If
+two runs of the whole differ all the same, the loop draws noise of its own, and there is nothing to compare.
+"""
+
+import contextlib
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from .errors import Usage
+from .gradient_hook import GradientHook, Round
+
+_log = logging.getLogger("evenkeel")
+
+_MOST = {torch.float64: 1e-7, torch.float32: 5e-3}  # largest difference, as a share of the norm; TF32 rounds to 1e-3
+_HALF = 0.1  # the same in half precision, under autocast too
+
+
+class GradientCheck:
+    """One check, over three or four runs of the loop's body. Drive it by parts, and call took after each run."""
+
+    def __init__(self, hook: GradientHook):
+        self._hook = hook
+        self._runs: list[tuple[list[torch.Tensor | None], float]] = []  # gradients and weights of the whole, of the parts together
+        self._weight, self._abandoned, self._half = 0.0, False, False
+
+    def abandon(self) -> None:
+        """The runs tell nothing, because memory ran out for example."""
+        self._abandoned = True
+
+    def took(self, weight: float) -> None:
+        """A run is over, and what it computed has this weight."""
+        self._weight += weight
+
+    def parts(self, piece: Any, size: int, cut: Callable[[Any, int, int, int], Any]) -> Iterator[tuple[Any, int]]:
+        """The runs: pieces and their samples. Usage if the parts do not make the whole."""
+        hook, model = self._hook, self._hook.model
+        if any(isinstance(m, torch.nn.SyncBatchNorm) for m in model.module.modules()):
+            return  # its forward pass is one with other ranks, who may have no part in this
+        first = (size + 1) // 3 or 1
+        try:
+            two = [(cut(piece, size, 0, first), first), (cut(piece, size, first, size), size - first)]
+        except Usage as e:
+            _log.info("evenkeel: gradients were not checked: %s", e)
+            return
+        held, before, kept = hook.round, model.require_forward_param_sync, hook.take()
+        buffers = [b.clone() for b in model.module.buffers()]
+        rng = _Random(hook.parameters[0].device)
+        model.require_forward_param_sync = False  # else the first forward pass sends buffers, and other ranks may not check
+        recurrent = [m for m in model.module.modules() if isinstance(m, torch.nn.RNNBase) and m.training]
+        for m in recurrent:
+            m.training = False
+        try:
+            with _Plain(), torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else contextlib.nullcontext():
+                for run in ([(piece, size)], two):
+                    yield from self._run(run, rng)
+                if not self._abandoned and self._off(0, 1) > self._most():
+                    yield from self._run([(piece, size)], rng, other=True)
+                    self._judge(size, first)
+        finally:
+            for m in recurrent:
+                m.training = True
+            rng.restore()
+            with torch.no_grad():
+                for b, was in zip(model.module.buffers(), buffers):
+                    b.copy_(was)
+            hook.round, model.require_forward_param_sync = held, before
+            hook.give(kept)
+
+    def _run(self, pieces: list[tuple[Any, int]], rng: "_Random", other: bool = False) -> Iterator[tuple[Any, int]]:
+        if self._abandoned:
+            return
+        self._hook.round, self._weight = Round(), 0.0
+        rng.restore()
+        if other:
+            torch.manual_seed(1)
+        yield from pieces
+        self._half = self._half or self._hook.half
+        unit, grads = self._hook.round.unit, self._hook.take()
+        if self._weight > 0:
+            for g in grads:
+                if g is not None:
+                    g.mul_(unit / self._weight)
+        else:
+            self._abandoned = True
+        self._runs.append((grads, self._weight))
+
+    def _off(self, a: int, b: int) -> float:
+        """How far the gradients of two runs are apart, as a share of the norm of the first."""
+        difference = whole = 0.0
+        for x, y in zip(self._runs[a][0], self._runs[b][0]):
+            if x is None and y is None:
+                continue
+            x, y = (torch.zeros_like(p) if q is None else q.to_dense() if q.is_sparse else q for p, q in ((y, x), (x, y)))
+            difference += float((x.double() - y.double()).square().sum())
+            whole += float(x.double().square().sum())
+        return (difference / whole) ** 0.5 if whole else 0.0
+
+    def _most(self) -> float:
+        kinds = {p.dtype for p in self._hook.parameters}
+        if self._half or not kinds <= _MOST.keys():
+            return _HALF
+        return max(_MOST[k] for k in kinds)
+
+    def _judge(self, size: int, first: int) -> None:
+        off = self._off(0, 1)
+        if self._abandoned or self._off(0, 2) > 0.1 * off:
+            _log.info("evenkeel: gradients were not checked: they depend on random numbers of the loop's own")
+            return
+        raise Usage(
+            f"the gradient of {size} samples is not the weighted mean of those of {first} and {size - first} of them: it is off by {off:.2g} of its norm, so sizes that change would change "
+            "what is trained. The loss must be a mean over the samples of a micro-step (not a sum; a mean over tokens needs batches(weighted=True) and tuner.weight), it must not "
+            "compare samples with one another, batches must have samples along their first dimension (else batches(cut=...)), and optimizer.zero_grad() belongs after optimizer.step(). "
+            "If all of that is meant, Tuner(ddp, check=False) trains all the same"
+        )
+
+
+class _Plain(torch.overrides.TorchFunctionMode):
+    """No dropout, and no statistics of the batch."""
+
+    _DROPOUT = (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if func in self._DROPOUT:
+            return args[0] if args else kwargs["input"]
+        if func is torch.dropout:
+            return args[0]
+        if func is F.scaled_dot_product_attention:
+            args, kwargs["dropout_p"] = (*args[:4],), 0.0
+        elif func is F.multi_head_attention_forward:
+            kwargs["training"] = False
+        elif func is F.batch_norm:
+            return _batch_norm(*args, **kwargs)
+        return func(*args, **kwargs)
+
+
+def _batch_norm(x: torch.Tensor, mean: Any, var: Any, weight: Any = None, bias: Any = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5) -> torch.Tensor:
+    mean, var = x.new_zeros(x.shape[1]) if mean is None else mean, x.new_ones(x.shape[1]) if var is None else var
+    return F.batch_norm(x, mean, var, weight, bias, False, momentum, eps)
+
+
+class _Random:
+    """The states of random number generators."""
+
+    def __init__(self, device: torch.device):
+        self._cpu = torch.get_rng_state()
+        self._device = device if device.type == "cuda" else None
+        self._cuda = torch.cuda.get_rng_state(device) if self._device is not None else None
+
+    def restore(self) -> None:
+        torch.set_rng_state(self._cpu)
+        if self._cuda is not None:
+            torch.cuda.set_rng_state(self._cuda, self._device)
