@@ -8,9 +8,8 @@ import sys
 import warnings
 
 from . import transfer
-from ..._internal.xxh3 import hash64
 from .errors import Locked, Usage
-from .layout import BLOCK, HINT_AT, MAX_STATE, SLOT_ALIGN, SUPER, VERSION, Note, align, describe, encode_table, flush_folder, marker, write_at, write_notes, write_record
+from .layout import BLOCK, HINT_AT, MAX_STATE, SLOT_ALIGN, SUPER, VERSION, Note, align, describe, encode_table, flush_folder, hash64, marker, write_at, write_notes, write_record
 
 
 def lock(fd, path):
@@ -56,7 +55,7 @@ def make(path, named, slots, state_bytes, rank, ranks, id):
         raise
     try:
         os.truncate(fd, 0)
-        transfer.write_in_place(fd)
+        copying = transfer.write_in_place(fd)
         disk = os.fstatvfs(fd)
         if disk.f_bavail * disk.f_frsize < size:  # check first: an attempt to reserve too much would fill the disk for a moment
             raise OSError(errno.ENOSPC, f"no space left on device for {size} bytes ({slots} slots of {slot_size}), {disk.f_bavail * disk.f_frsize} are free", path)
@@ -67,9 +66,9 @@ def make(path, named, slots, state_bytes, rank, ranks, id):
         os.fsync(fd)
         hint = transfer.measure(fd, first_slot, size - first_slot)
         os.posix_fadvise(fd, 0, size, os.POSIX_FADV_DONTNEED)  # otherwise the first write past the page cache must first drop all of these pages
-        moving = transfer.copies_on_write(fd, first_slot)
-        if moving:
-            warnings.warn(f"{path}: {moving}. A save can fail for want of space later, and is slower; ext4 or XFS write in place", stacklevel=4)
+        if copying:
+            said = f"{path}: the file system is {copying}, which copies on write: saves are slower and can run out of space. ext4 and XFS write in place"
+            warnings.warn(said, stacklevel=4)
         for data, at in ((table, first), (table, second), (head, 0), (head, BLOCK)):
             write_at(fd, data, at)
         if any(hint):

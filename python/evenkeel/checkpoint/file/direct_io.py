@@ -7,7 +7,7 @@ import os
 import struct
 import threading
 
-from ..._internal.xxh3 import address
+import numpy
 
 BLOCK = 4096
 PIECE = 1 << 20  # of one request
@@ -18,6 +18,11 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _CALLS = {"x86_64": (206, 207, 208, 209), "aarch64": (0, 1, 4, 2)}  # io_setup, io_destroy, io_getevents, io_submit
 _REQUEST, _EVENT = struct.Struct("=QIIHhIQQqQII"), struct.Struct("=QQqq")  # iocb and io_event of linux/aio_abi.h
 _READ, _WRITE = 0, 1
+
+
+def address(buffer):
+    """The address of a buffer's first byte."""
+    return numpy.frombuffer(buffer, dtype=numpy.uint8).ctypes.data
 
 
 def _call(number, *args):

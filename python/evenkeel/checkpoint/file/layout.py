@@ -7,8 +7,8 @@ import struct
 from collections import namedtuple
 
 import torch
+from xxhash import xxh3_64
 
-from ..._internal.xxh3 import hash64
 from .errors import Corrupt, Usage
 
 PARAMETER, MOMENT, BUFFER = 1, 2, 3
@@ -30,6 +30,11 @@ State = namedtuple("State", "step cursor random scalars")
 Entry = namedtuple("Entry", "name dtype kind shape offset length")
 Record = namedtuple("Record", "sequence step length hash")
 Note = namedtuple("Note", "generation sequence step all_sequence all_step")
+
+
+def hash64(data):
+    """XXH3-64 with seed 0."""
+    return xxh3_64(data).intdigest()
 
 
 def align(n, to):

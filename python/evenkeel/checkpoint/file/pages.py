@@ -6,9 +6,8 @@ import struct
 import sys
 
 from . import transfer
-from ..._internal.xxh3 import hash64
 from .errors import CheckpointError, Corrupt, Format, Schema
-from .layout import BLOCK, HINT_AT, MAX_ARRAYS, MAX_DIMS, MAX_NAME, NOTE, NOTE_AT, RECORD, SIZES, SUPER, TORCH, VERSION, Entry, Note, Record, describe, read_at
+from .layout import BLOCK, HINT_AT, MAX_ARRAYS, MAX_DIMS, MAX_NAME, NOTE, NOTE_AT, RECORD, SIZES, SUPER, TORCH, VERSION, Entry, Note, Record, describe, hash64, read_at
 
 
 class Pages:

@@ -6,9 +6,8 @@ import threading
 import torch
 
 from . import transfer
-from ..._internal.xxh3 import hash64
 from .errors import Corrupt, Usage
-from .layout import PARAMETER, TORCH, State, memory, plain, read_at
+from .layout import PARAMETER, TORCH, State, hash64, memory, plain, read_at
 from .pages import Pages
 
 

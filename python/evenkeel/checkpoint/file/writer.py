@@ -10,9 +10,8 @@ import warnings
 import torch
 
 from . import transfer
-from ..._internal.xxh3 import hash64
 from .errors import Usage
-from .layout import BLOCK, PARAMETER, Record, marker, memory, sign, write_at, write_notes, write_record
+from .layout import BLOCK, PARAMETER, Record, hash64, marker, memory, sign, write_at, write_notes, write_record
 from .reader import Reader
 
 
