@@ -106,14 +106,14 @@ class File(unittest.TestCase):
         want = [p.clone() for p in model.parameters()]
 
         model, optimizer, named = job(1)
-        with checkpoint.open_or_create(self.path, named) as ck:
+        with checkpoint.create(self.path, named) as ck:
             self.assertIsNone(ck.restore())
             for step in range(5):
                 ck.ready()
                 train(model, optimizer, step)
                 ck.save(step, cursor=step * 16, random=b"abc", scalars={"rate": 0.01})
         model, optimizer, named = job(2)
-        with checkpoint.open_or_create(self.path, named) as ck:
+        with checkpoint.open_(self.path, named) as ck:
             with self.assertRaises(checkpoint.Usage):
                 ck.save(9)
             state = ck.restore()
@@ -261,12 +261,12 @@ class Misuse(File):
     def test_two_creators(self):
         def child(i):
             try:
-                with checkpoint.open_or_create(self.path, {"w": (torch.zeros(3_000_000), 1)}) as ck:
+                with checkpoint.create(self.path, {"w": (torch.zeros(3_000_000), 1)}) as ck:
                     ck.restore()
                     ck.save(i)
                     ck.wait()
                     os._exit(0)
-            except checkpoint.Locked:
+            except (checkpoint.Locked, FileExistsError):
                 os._exit(3)
             except BaseException:
                 os._exit(4)
