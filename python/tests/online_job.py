@@ -167,8 +167,8 @@ def check_bad(rank, folder):
         def __getitem__(self, i):
             return torch.ones(int(torch.randint(1, 40, (), generator=random)), dtype=torch.long)
     random = torch.Generator().manual_seed(rank)
-    fails("and of", lambda: list(loader(Random(300), pool=True)))
-    fails("label tokens, and", lambda: list(loader(labels=lambda text: 1 + 100 * rank, pool=True)))
+    fails("but length", lambda: list(loader(Random(300), pool=True)))
+    fails("label tokens, but length", lambda: list(loader(labels=lambda text: 1 + 100 * rank, pool=True)))
     fails("ahead: 2 on rank 0, 3 on rank 1", lambda: loader(pool=True, ahead=3 if rank == 1 else 2))
     list(loader(ahead=3 if rank == 1 else 2))  # without a pool each as it likes
     dist.barrier()

@@ -10,7 +10,6 @@ import torch
 import torch.distributed as dist
 
 from evenkeel.plan import Layout, model, processes, reference
-from evenkeel.plan.exchange import AdamW
 from evenkeel.plan.worker import Worker
 
 STEPS = 3
@@ -62,7 +61,7 @@ def rank(args):
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
     sizes, layout = args.sizes, args.layout
-    w = Worker(layout, sizes, number, args.seed, torch.float64, AdamW(0.01))
+    w = Worker(layout, sizes, number, args.seed, torch.float64, 0.01)
     batches = [model.tokens(sizes, args.seed, i, layout.global_batch) for i in range(STEPS)]
     off, losses = None, []
 

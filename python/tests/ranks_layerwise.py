@@ -145,11 +145,11 @@ def refused():
 
     m = torch.nn.Linear(8, 1)
     o = torch.optim.SGD(m.parameters(), 0.1)
-    must("wrap the model", lambda: LayerWise(m, o))
+    must("pass the wrapped model", lambda: LayerWise(m, o))
     must("find_unused_parameters", lambda: LayerWise(DistributedDataParallel(m, find_unused_parameters=True), o))
     d = DistributedDataParallel(m)
     d.register_comm_hook(None, lambda state, bucket: None)
-    must("comm hook already", lambda: LayerWise(d, o))
+    must("already has a comm hook", lambda: LayerWise(d, o))
     d = DistributedDataParallel(m)
     layers = LayerWise(d, o)
 

@@ -17,9 +17,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 import torch
 
 from evenkeel import checkpoint
-from evenkeel._internal import xxh3
 from evenkeel.checkpoint import Job
-from evenkeel.checkpoint.file import direct_io, transfer
+from evenkeel.checkpoint.file import direct_io, layout, transfer
 
 
 class Reaching(torch.nn.Module):
@@ -260,12 +259,7 @@ class Disk(unittest.TestCase):
         return [str(w.message) for w in said]
 
     def test_copy_on_write_is_said(self):
-        """Real blocks that move need a file system that copies on write."""
-        with mock.patch.object(transfer, "_place", side_effect=[4096, 8192]):
-            self.assertIn("a block moved", self.create()[0])
-        with mock.patch.object(transfer, "_place", side_effect=[4096, 4096]):
-            self.assertEqual(self.create(), [])
-        with mock.patch.object(transfer, "_place", return_value=None), mock.patch.object(transfer, "file_system", return_value="ZFS"):
+        with mock.patch.object(transfer, "write_in_place", return_value="ZFS"):
             self.assertIn("ZFS, which copies on write", self.create()[0])
         self.assertEqual(self.create(), [])
 
@@ -321,13 +315,13 @@ class Transfer(unittest.TestCase):
             for direct in (False, True):
                 fd = self.file(n + 8192)
                 way = transfer.File(fd, True, direct, direct)
-                self.assertEqual(way.write(data, 4096), xxh3.hash64(data))
+                self.assertEqual(way.write(data, 4096), layout.hash64(data))
                 way.written()
                 os.fsync(fd)
                 self.assertEqual(os.pread(fd, n, 4096), data)
                 self.assertEqual(os.pread(fd, 4096, 4096 + n), bytes(4096))
                 into = bytearray(n)
-                self.assertEqual(way.read(memoryview(into), 4096), xxh3.hash64(data))
+                self.assertEqual(way.read(memoryview(into), 4096), layout.hash64(data))
                 self.assertEqual(into, data)
                 if n:
                     with self.assertRaises(EOFError):
@@ -350,7 +344,7 @@ class Transfer(unittest.TestCase):
             self.assertTrue(way.direct_write, "this file system has no direct input and output")
             for i in order:
                 data = os.urandom(sizes[i])
-                self.assertEqual(way.write(data, places[i]), xxh3.hash64(data))
+                self.assertEqual(way.write(data, places[i]), layout.hash64(data))
                 want[places[i] : places[i] + sizes[i] + -sizes[i] % 4096] = data + bytes(-sizes[i] % 4096)
             way.written()
             self.assertEqual(os.pread(fd, len(want), 0), want)
@@ -413,7 +407,7 @@ class Transfer(unittest.TestCase):
                 way._direct._channels.append(mine)
                 way._direct._free.notify()
             other.join(10)
-        self.assertEqual((got, bytes(into)), ([xxh3.hash64(data)], data))
+        self.assertEqual((got, bytes(into)), ([layout.hash64(data)], data))
         way.close()
 
     def test_a_save_whose_bytes_fail_is_given_up(self):

@@ -139,12 +139,6 @@ class TestLoader(unittest.TestCase):
         self.fails("lacks epoch or step", loader.load_state_dict, {})
         self.assertEqual(loader.state_dict(), good)  # it stands where it stood
 
-    def test_plain_sampler_knows_no_step(self):
-        s = Sampler(self.path.replace("{epoch}", "0"), 0)
-        list(s)
-        self.fails("state_dict(step)", s.state_dict)
-        self.assertEqual(s.state_dict(2)["step"], 2)
-
 
 @unittest.skipUnless(EVENKEEL, "needs the command: set EVENKEEL to its path")
 class TestJob(unittest.TestCase):
@@ -248,12 +242,12 @@ class TestJob(unittest.TestCase):
                 Loader(*args, **{"rank": 0, "ranks": 2, "cache": self.file("other"), **more})
             self.assertIn(words, str(e.exception))
 
-        fails("sample 3 has 7: the plan is of two lengths", data, [*pairs[:3], 7, *pairs[4:]], plan)
+        fails("sample 3 has 7; a sample of this plan has two lengths", data, [*pairs[:3], 7, *pairs[4:]], plan)
         fails("sample 0 has (1, 2, 3)", data, [(1, 2, 3)] * 240, plan)
         fails("field 2: length 0 is below 1", data, [(1, 0)] * 240, plan)
         fails("not those of the plan", data, [(t, s) for s, t in pairs], plan)
-        fails("the plan has one length per sample", data, pairs, self.file("plan.json"))
-        with self.assertRaisesRegex(ScheduleError, "plan of two lengths"):
+        fails("a sample of this plan has one length", data, pairs, self.file("plan.json"))
+        with self.assertRaisesRegex(ScheduleError, "a plan of --pair apart"):
             Costs(read_plan(plan))
 
     def test_costs(self):

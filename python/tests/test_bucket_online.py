@@ -246,7 +246,7 @@ class TestGrouping(unittest.TestCase):
         self.assertLessEqual(max(sum(len(p.positions) for p in parts) for parts in g(max_samples=10)), 10)
         most = max(sum(len(p.positions) * max(lengths[i] for i in p.positions) for p in parts if p.positions) for parts in g(max_tokens=220))
         self.assertTrue(110 < most <= 220)
-        with self.assertRaisesRegex(ScheduleError, "limits on samples or tokens"):
+        with self.assertRaisesRegex(ScheduleError, "limits the samples or tokens"):
             g(max_tokens=60)
         with self.assertRaisesRegex(ScheduleError, "length 201, it fits into no batch"):
             self.epoch([3, 201], [1], 8)
@@ -375,7 +375,7 @@ class TestAlone(unittest.TestCase):
         self.fails("batch_size", self.loader, batch_size=2)
         self.fails("made for 1 ranks, not 2", self._two)
         self.fails("needs torch.distributed", Loader, self.data, self.plan, online=True, rank=0, ranks=2)
-        self.fails("as samples are processed", Loader, self.data, [1], self.plan, online=True)
+        self.fails("when samples are processed", Loader, self.data, [1], self.plan, online=True)
         self.fails("shard: positions", self.loader, shard=[5, 200])
         self.fails("leave out pool= or shard=", self.loader, shard=[5], pool=True)
         loader = self.loader()

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
+import forward_rank  # noqa: E402
 from evenkeel import forward  # noqa: E402
 from evenkeel.forward import philox, rounds, step, weights  # noqa: E402
 from evenkeel.checkpoint.interchange import from_safetensors  # noqa: E402
@@ -41,7 +42,7 @@ def config(**fields):
 
 def train(parts, loss, frozen="", log=None, **fields):
     raw = forward.prepare(config(**fields), len(X), parts, frozen)
-    return forward.alone(raw, parts, loss, frozen, log), raw
+    return forward_rank.alone(raw, parts, loss, frozen, log), raw
 
 
 def taken(pair, plus, minus, age=0):
@@ -292,7 +293,7 @@ class Training(unittest.TestCase):
         def run(after, **fields):
             m, log = model(), io.BytesIO()
             raw = forward.prepare(forward.Config(processors=2, key=3, **fields), 300, forward.whole(m))
-            r = forward.alone(raw, forward.whole(m), entropy(m), log=log, after_block=after)
+            r = forward_rank.alone(raw, forward.whole(m), entropy(m), log=log, after_block=after)
             return r, log.getvalue()
 
         given = iter([5.0, 3.0, 4.0, float("nan"), 3.0, 3.5, 1.0])
@@ -311,7 +312,7 @@ class Training(unittest.TestCase):
             again = forward.replay(path, forward.whole(model()))
             self.assertEqual((again.step, again.over(), again.hash()), (384, True, r.hash()))
             self.assertEqual(forward.replay(path, forward.whole(whole), steps=128).hash(), blocks[1])
-            for steps, says in ((100, "every 64"), (448, "ends after step 384")):
+            for steps, says in ((100, "multiple of 64"), (448, "ends after step 384")):
                 with self.assertRaisesRegex(forward.Refused, says):
                     forward.replay(path, forward.whole(model()), steps=steps)
         r, _ = run(forward.Validation(lambda: 1.0), steps=130)  # without a limit it only looks

@@ -303,7 +303,7 @@ class Runs(unittest.TestCase):
         for p in [self.rank(r, patience=3) for r in range(2)]:
             code, out = p.communicate()
             self.assertEqual(code, 1)
-            self.assertIn("maximum bytes exceeded; for 3 s", out)
+            self.assertIn("maximum bytes exceeded; gave up after 3 s", out)
 
     def cable(self, late=0.0):
         c = Cable(self.port, late)
@@ -316,7 +316,7 @@ class Runs(unittest.TestCase):
         ps = [self.rank(0, url=self.cable(late=0.05)[1]), self.rank(1)]
         torch.set_num_threads(1)
         w = forward_rank.network(self.size)
-        alone = forward.alone(raw, [forward.Part(n, t) for n, t in w.items()], forward_rank.loss(w))
+        alone = forward_rank.alone(raw, [forward.Part(n, t) for n, t in w.items()], forward_rank.loss(w))
         self.assertEqual({self.result(p)["hash"] for p in ps}, {alone.hash()})
 
     def test_a_connection_that_falls_silent(self):
@@ -409,10 +409,10 @@ class Server(unittest.TestCase):
             while len(c.queue) < 3 and time.monotonic() < until:
                 c.poll(0.1)
             self.assertEqual([(m.subject, m.data) for m in c.queue], [("a", b"abc"), ("b", b"hi"), ("c", b"")])
-            self.assertEqual(c.queue[0].place(), (77, 5))
-            self.assertIsNone(c.queue[2].place())
+            self.assertEqual(c.queue[0].position(), 77)
+            self.assertIsNone(c.queue[2].position())
         long = "$JS.ACK.domain.hash.s.c.1.77.1.99.5.token"
-        self.assertEqual(nats.Message(1, "a", long, b"", b"").place(), (77, 5))
+        self.assertEqual(nats.Message(1, "a", long, b"", b"").position(), 77)
 
     def test_sizes_that_are_too_large(self):
         for line in (b"MSG a 2 99999999\r\n", b"HMSG a 2 9 5\r\n", b"x" * 100_000):

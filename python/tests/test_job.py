@@ -231,7 +231,7 @@ class Objects(Base):
             saved.wait()
             want = whole(model, optimizer)
             model.double()
-            with self.assertRaisesRegex(checkpoint.Schema, "'0.weight' changed since the file was made: .*float64"):
+            with self.assertRaisesRegex(checkpoint.Schema, "'0.weight' changed since the file was created: .*float64"):
                 saved.save(2)
         other, o2 = made("AdamW", 3)
         other.register_buffer("seen", torch.zeros(1))
@@ -333,16 +333,16 @@ class Refused(Base):
         model, optimizer = made("AdamW")
         wide = torch.nn.Sequential(torch.nn.Linear(8, 20), torch.nn.Tanh(), torch.nn.Linear(20, 2))
         for objects, says in (
-            ({"model": model}, "'optimizer' was saved and is not given: its state would be dropped"),  # AReaL 1468
+            ({"model": model}, "'optimizer' was saved, but is not given: its state would be lost"),  # AReaL 1468
             ({"model": wide, "optimizer": torch.optim.AdamW(wide.parameters())}, "'2.weight' has shape"),
             ({"model": copy.deepcopy(model).half(), "optimizer": optimizer}, "float16"),
             ({"model": made("SGD")[0], "optimizer": made("SGD")[1]}, "not in|in no module|is a SGD"),
-            ({"model": torch.nn.Sequential(torch.nn.Linear(8, 20)), "optimizer": None}, "'2.weight' was saved and is in no module"),
+            ({"model": torch.nn.Sequential(torch.nn.Linear(8, 20)), "optimizer": None}, "'2.weight' was saved, but is in no module"),
         ):
             with self.assertRaisesRegex(checkpoint.Schema, says):
                 self.restore(**objects)
         model, _ = made("AdamW")
-        with self.assertRaisesRegex(checkpoint.Schema, "is a SGD, saved was a AdamW"):
+        with self.assertRaisesRegex(checkpoint.Schema, "is a SGD, but a AdamW was saved"):
             self.restore(model=model, optimizer=torch.optim.SGD(model.parameters(), 0.1))
         with self.assertRaisesRegex(checkpoint.Schema, "group 0 has parameters"):
             self.restore(model=model, optimizer=torch.optim.AdamW(list(model.parameters())[:2]))
@@ -456,7 +456,7 @@ class Refused(Base):
         with open(self.path, "r+b") as f:
             f.seek(2 * 4096)
             f.write(bytes(3 * 4096))
-        with self.assertRaisesRegex(checkpoint.Corrupt, "neither a checkpoint nor signed as free"):
+        with self.assertRaisesRegex(checkpoint.Corrupt, "commit record: not of this file and slot"):
             self.restore(model=model, optimizer=optimizer)
 
     def test_falls_back_and_gives_up_what_is_newer(self):

@@ -69,8 +69,8 @@ class Layers(unittest.TestCase):
         scaler = torch.cuda.amp.GradScaler()
         scaler._enabled = True  # as on a device
         for wrong, said in (
-            (lambda m, loss: scaler.scale(loss), "GradScaler"), (lambda m, loss: torch.nn.utils.clip_grad_norm_(m.parameters(), 1.0), "clipping comes too late"),
-            (lambda m, loss: torch.nn.utils.clip_grad_value_(m.parameters(), 1.0), "clipping comes too late"),
+            (lambda m, loss: scaler.scale(loss), "GradScaler"), (lambda m, loss: torch.nn.utils.clip_grad_norm_(m.parameters(), 1.0), "comes too late"),
+            (lambda m, loss: torch.nn.utils.clip_grad_value_(m.parameters(), 1.0), "comes too late"),
             (lambda m, loss: [p.grad.mul_(0.5) for p in m.parameters()], "changed after its update"),
         ):  # fmt: skip
             o = objects()
@@ -125,7 +125,7 @@ class Layers(unittest.TestCase):
             with layers.step(saved, STEPS):
                 backward(q["model"], STEPS)
             q["scheduler"].step()
-            with self.assertRaisesRegex(checkpoint.Usage, "StepLR was stepped after the save"):
+            with self.assertRaisesRegex(checkpoint.Usage, "StepLR was stepped after its step was saved"):
                 with layers.step(saved, STEPS + 1):
                     backward(q["model"], STEPS + 1)
 
@@ -172,7 +172,7 @@ class Layers(unittest.TestCase):
             LayerWise(m, lambda p: None)
         with self.assertRaisesRegex(checkpoint.Usage, "'2.bias' is not in the optimizer"):
             LayerWise(m, torch.optim.SGD(list(m.parameters())[:3], 0.1))
-        with self.assertRaisesRegex(checkpoint.Usage, "that is not the model's"):
+        with self.assertRaisesRegex(checkpoint.Usage, "that is not in the model"):
             LayerWise(m[0], o)
 
         class Counting(torch.optim.SGD):
@@ -186,7 +186,7 @@ class Layers(unittest.TestCase):
         layers = LayerWise(m, o)
         with Job(self.path) as saved:
             saved.restore(model=m)
-            with self.assertRaisesRegex(checkpoint.Usage, "not the one that"):
+            with self.assertRaisesRegex(checkpoint.Usage, "another optimizer than"):
                 with layers.step(saved, 0):
                     pass
 

@@ -15,7 +15,6 @@ import torch
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from evenkeel.plan import Layout, PlanError, model  # noqa: E402
-from evenkeel.plan.exchange import AdamW  # noqa: E402
 from evenkeel.plan.worker import Worker, order  # noqa: E402
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -84,30 +83,30 @@ class Places(unittest.TestCase):
                 (lambda p: p.update(version=2), "plan: version: 2; want 1"),
                 (lambda p: p.update(global_batch=9), "global_batch: 9 is no multiple of micro_batch, 4"),
                 (lambda p: p.update(micro_batch=True), "micro_batch: True"),
-                (lambda p: p.update(schedule="zb-h1"), "schedule: 'zb-h1': 1f1b alone"),
-                (lambda p: p.update(context=2), "context: 2: context and expert parallelism are not run here"),
-                (lambda p: p.update(experts="4"), "experts: '4': context and expert parallelism are not run here"),
+                (lambda p: p.update(schedule="zb-h1"), "schedule: 'zb-h1': only 1f1b"),
+                (lambda p: p.update(context=2), "context: 2: context and expert parallelism are not supported here"),
+                (lambda p: p.update(experts="4"), "experts: '4': context and expert parallelism are not supported here"),
                 (lambda p: p.update(stages=[]), "stages: want a list"),
-                (lambda p: p.update(chunks=2), "plan: chunks: not run here"),
-                (lambda p: p["stages"][0].update(ahead=2), "plan: stages[0].ahead: not run here"),
-                (lambda p: p["stages"][1]["groups"][0].update(expert=2), "plan: stages[1].groups[0].expert: not run here"),
-                (lambda p: p["stages"][1]["strategies"][0].update(offload=True), "plan: stages[1].strategies[0].offload: not run here"),
+                (lambda p: p.update(chunks=2), "plan: chunks: not supported here"),
+                (lambda p: p["stages"][0].update(ahead=2), "plan: stages[0].ahead: not supported here"),
+                (lambda p: p["stages"][1]["groups"][0].update(expert=2), "plan: stages[1].groups[0].expert: not supported here"),
+                (lambda p: p["stages"][1]["strategies"][0].update(offload=True), "plan: stages[1].strategies[0].offload: not supported here"),
                 (lambda p: p["stages"][1]["strategies"][0].update(selective=1), "plan: stages[1].strategies[0].selective: 1; want true"),
                 (lambda p: p["stages"][0]["strategies"][0].update(selective=True), "plan: stages[0].strategies[0].selective: true, and so is checkpoint"),
                 (lambda p: p["stages"][1].update({"from": 1}), "stages[1].from: 1; want 2"),
                 (lambda p: p["stages"][0]["groups"][0].update(count=3), "stages[0].groups[0].count: 3 devices; want 2 replicas of 2"),
                 (lambda p: p["stages"][0]["groups"][0].pop("first"), "stages[0].groups[0].first: None; want 0 to 1048576"),
                 (lambda p: p["stages"][0]["groups"][0].update(device=""), "stages[0].groups[0].device: ''; want a name"),
-                (lambda p: p["stages"][1]["groups"][1].update(first=3), "stages[1].groups[1].first: 3: of a devices 3 to 3 some are taken already"),
-                (lambda p: p["stages"][1]["groups"][1].update(device="b", first=2), "stages[1].groups[1].device: 'b', as in groups[0]; want one group of a class"),
+                (lambda p: p["stages"][1]["groups"][1].update(first=3), "stages[1].groups[1].first: 3: of a devices 3 to 3 some are in use already"),
+                (lambda p: p["stages"][1]["groups"][1].update(device="b", first=2), "stages[1].groups[1].device: 'b', as in groups[0]; want one group for each device"),
                 (lambda p: p.update(unused=[{"device": "b", "first": 1, "count": 2}]), "unused[0].first: 1: of b devices 1 to 2 some"),
-                (lambda p: p.update(predicted={"tied": True}), "predicted.tied: True: the last layer is run with parameters of its own"),
+                (lambda p: p.update(predicted={"tied": True}), "predicted.tied: True: tied parameters are not supported here"),
                 (lambda p: p["stages"][0]["groups"][0].update(micro_batches=[3, 2]), "stages[0].groups: the replicas take 5 samples of a micro-batch of 4"),
                 (lambda p: p["stages"][0]["groups"][0].update(micro_batches=[4, 0]), "stages[0].groups[0].micro_batches[1]: 0; want a whole number"),
                 (lambda p: p["stages"][0]["groups"][0].update(count=400, tensor=200), "count: 400"),
-                (lambda p: p["stages"][0]["strategies"][1].update(tensor=1), "stages[0].strategies[1].tensor: a tensor degree of its own"),
+                (lambda p: p["stages"][0]["strategies"][1].update(tensor=1), "stages[0].strategies[1].tensor: every layer has the tensor degree of its group"),
                 (lambda p: p["stages"][0]["strategies"][1].update(sharding="full"), "stages[0].strategies[1].sharding: 'full'; none, optimizer and gradients"),
-                (lambda p: p["stages"][0]["strategies"].pop(), "stages[0].strategies: they end at layer 1, the stage at 2"),
+                (lambda p: p["stages"][0]["strategies"].pop(), "stages[0].strategies: they end at layer 1, the stage ends at layer 2"),
                 (lambda p: p["stages"][1]["strategies"][0].update(checkpoint="no"), "stages[1].strategies[0].checkpoint: 'no'")):
             p = copy.deepcopy(GOOD)
             change(p)
@@ -139,7 +138,7 @@ class Recomputation(unittest.TestCase):
                 "from": 0, "to": 3, "groups": [{"device": "a", "first": 0, "count": 1, "tensor": 1, "micro_batches": [1]}],
                 "strategies": [dict(strategy, **{"from": 0, "to": 3, "sharding": "none"})]}]}))
             sizes = model.Sizes(8, 3, 4, 2, 1)
-            worker = Worker(layout, sizes, 0, 0, torch.float64, AdamW(0.1))
+            worker = Worker(layout, sizes, 0, 0, torch.float64, 0.1)
             with mock.patch.object(model, "attend", side_effect=model.attend) as attend, \
                     mock.patch.object(worker.layers[1].layer, "forward", side_effect=worker.layers[1].layer.forward) as block:
                 worker.iterate(*model.tokens(sizes, 0, 0, 2))

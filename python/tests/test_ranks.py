@@ -52,7 +52,7 @@ class Ranks(unittest.TestCase):
         said = self.run_("refuse", self.folder)
         for what, part in {
             "steps": "the ranks save different steps: [0, 1]", "unchanged": "has no state_dict", "world": "pass reshard=True",
-            "missing": "is missing, and others of its set hold checkpoints", "zeroed": "neither a checkpoint nor signed as free",
+            "missing": "is missing, but other files of its set have checkpoints", "zeroed": "commit record: not of this file and slot",
         }.items():  # fmt: skip
             for rank in said[what]:
                 self.assertIn(part, rank, what)

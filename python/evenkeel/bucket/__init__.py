@@ -1,4 +1,4 @@
-"""Batches of unequal lengths that take all ranks equally long.
+"""Batches of samples of unequal length that take all ranks the same time.
 
     loader = evenkeel.bucket.Loader(dataset, lengths, "plan.json", num_workers=4)
     for batch in loader:
@@ -8,8 +8,8 @@
         if batch.last:
             optimizer.step(); optimizer.zero_grad()
 
-Loader(dataset, "plan.json", online=True) needs no lengths. Pieces(dataset, lengths, "plan.json") is for
-jobs that evenkeel.Tuner tunes. Loader needs torch; Sampler, which reads schedule files, the standard library alone. See docs/guides/bucket-pytorch.md.
+Loader(dataset, "plan.json", online=True) needs no lengths. Pieces(dataset, lengths, "plan.json") is for jobs with evenkeel.Tuner. Sampler reads
+schedule files and needs only the standard library; the others need torch. See docs/guides/bucket-pytorch.md.
 """
 
 from .schedule import Batch, Sampler, ScheduleError

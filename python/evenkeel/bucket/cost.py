@@ -1,6 +1,6 @@
-"""What a plan predicts: seconds and the largest batch by length, from the plan's table, as `evenkeel bucket` predicts it.
+"""Predicts seconds and the largest batch of a length from a plan's table, as `evenkeel bucket` does.
 
-Plain arithmetic in one order, so that all ranks get the same bits."""
+The arithmetic has a fixed order, so that all ranks get the same bits."""
 
 import bisect
 import json
@@ -14,7 +14,7 @@ _CLOSE = 1 + 1e-9
 
 
 class Costs:
-    """seconds(length, batch) and cap(length), both of arrays too. name is the plan's, for messages."""
+    """The predictions of a plan. name: the plan's name in error messages."""
 
     def __init__(self, plan, name="plan"):
         try:
@@ -24,9 +24,9 @@ class Costs:
         except (KeyError, TypeError):
             raise ScheduleError(f"{name}: not a plan of `evenkeel bucket plan`") from None
         if plan.get("pairs"):
-            raise ScheduleError(f"{name}: a plan of two lengths per sample (--pair apart): lengths that become known late are one per sample; plan --pair sum or max, or give the lengths")
+            raise ScheduleError(f"{name}: a plan of --pair apart; online, samples have one length: plan with --pair sum or max, or give the lengths")
         if not table:
-            raise ScheduleError(f"{name}: the plan has no table of trials: make it with --table")
+            raise ScheduleError(f"{name}: the plan has no table of trials; make it with --table")
         ran = [t for t in table if not t.get("out_of_memory")]
         if not ran:
             raise ScheduleError(f"{name}: no trial of the table ran")
@@ -44,13 +44,13 @@ class Costs:
             self.tile = int(plan.get("tile", 0))
             self._time = _fit(ran, "seconds", self.tile)
             if self._time is None:
-                raise ScheduleError(f"{name}: the table does not give the fit that the plan tells of")
+                raise ScheduleError(f"{name}: the table does not give the fit that the plan names")
         else:
             self._smooth(ran)
         self._caps = {}
 
     def _memory(self, table):
-        """Per length, what its trials and longer or shorter ones say: the largest batch that fits, the smallest that does not."""
+        """Finds for each length of the table the largest batch that fits and the smallest that does not."""
         steps, bad = [], math.inf
         for t in table:
             if not steps or steps[-1][0] != t["length"]:
@@ -66,13 +66,14 @@ class Costs:
         self._lengths = [s[0] for s in steps]
 
     def cap(self, length):
-        """The largest batch of a length that fits into memory; 0: none."""
+        """The largest batch of a length that fits into memory, or 0."""
         if length not in self._caps:
             n = self._cap(self.padded(length))
             self._caps[length] = n - n % self.multiple if n >= self.multiple else n
         return self._caps[length]
 
     def padded(self, length):
+        """The length after padding."""
         return _up(length, self.pad_to)
 
     def _cap(self, length):
@@ -89,7 +90,7 @@ class Costs:
         return int(max(0, min(fits, bad - 1)))
 
     def seconds(self, length, batch):
-        """Of a batch of samples padded to a length; both may be arrays."""
+        """Seconds of a batch of samples of a length. Both may be arrays."""
         length, batch = _up(numpy.asarray(length), self.pad_to), _up(numpy.asarray(batch), self.multiple)
         if self._time:
             w = self._time[0]
@@ -115,8 +116,8 @@ class Costs:
         return out.reshape(shape)
 
     def most(self, lengths, budget, most):
-        """Per length the largest batch, most at the most, that lasts no longer than the budget; at least 1. Arrays."""
-        low, high = numpy.ones_like(most), numpy.maximum(most, 1) + 1  # low lasts no longer, or is 1; high does, or is too many
+        """The largest batch of each length, at most `most`, that lasts no longer than the budget; at least 1. All are arrays."""
+        low, high = numpy.ones_like(most), numpy.maximum(most, 1) + 1  # low fits the budget, or is 1; high does not fit, or is above most
         while (high - low > 1).any():
             middle = (low + high) // 2
             fits = self.seconds(lengths, middle) <= budget * _CLOSE
@@ -125,7 +126,7 @@ class Costs:
         return low
 
     def efficient(self, length):
-        """The batch of the least time per sample, up to cap; 0: none fits."""
+        """The batch, up to cap(length), with the least time per sample; 0 if none fits."""
         top = self.cap(length)
         tries = {1, top, self.multiple}
         if self._time and self.tile:  # whole tiles
@@ -143,7 +144,7 @@ class Costs:
         return tries[int(numpy.argmin(rates))]
 
     def _smooth(self, ran):
-        """Seconds that rise with batch and with length: isotonic regression of their logarithms, both ways in turn."""
+        """Makes seconds rise with batch and length: isotonic regression of their logarithms, alternately by batch and by length."""
         self._ran, self._series = [], []
         for t in ran:
             if not self._ran or self._ran[-1] != t["length"]:
@@ -169,7 +170,7 @@ class Costs:
 
 
 def read_plan(path):
-    """The plan's object."""
+    """Reads a plan file."""
     try:
         with open(path, "rb") as f:
             plan = json.load(f)
@@ -183,7 +184,7 @@ def read_plan(path):
 
 
 def _along(cells, batch):
-    """Over the batch: interpolated; beyond the last trial with its slope, below the first no less than in proportion."""
+    """Interpolates over the batch. Beyond the last trial it goes on with the last slope; below the first it is at least proportional."""
     x, y = numpy.array(cells, float).T
     if len(x) == 1:
         return numpy.where(batch <= x[0], y[0], y[0] * batch / x[0])
@@ -193,6 +194,7 @@ def _along(cells, batch):
 
 
 def _isotonic(y):
+    """Isotonic regression: pools adjacent violators."""
     blocks = []
     for v in y:
         total, n = v, 1
@@ -204,13 +206,13 @@ def _isotonic(y):
 
 
 def _up(x, to):
-    """x rounded up to a multiple."""
+    """Rounds up to a multiple."""
     return -(-x // to) * to
 
 
 def _fit(rows, field, tile=0):
-    """Least squares of relative errors by the terms 1, B, B L, B L^2, none below 0, those of the least Bayesian information criterion: the
-    weights and the worst relative error; None where nothing fits. B L is rounded up to whole tiles, if there are any."""
+    """Fits the terms 1, B, B L and B L^2 by least squares of the relative error. Weights are positive, and the terms are those with the least
+    Bayesian information criterion. B L is rounded up to whole tiles. Returns the weights and the worst relative error, or None."""
     if len(rows) < 6:
         return None
     tokens = [_up(t["batch"] * t["length"], tile or 1) for t in rows]
@@ -234,7 +236,7 @@ def _fit(rows, field, tile=0):
 def _solve(x, y, scale, use):
     by = y
     w = None
-    for _ in range(2):  # weighed by the measurements, then by what that predicts
+    for _ in range(2):  # relative to the measurements, then to the first fit
         if min(by) <= 0:
             return None
         a = [[r[k] / scale[k] / v for k in use] for r, v in zip(x.tolist(), by)]
@@ -249,7 +251,7 @@ def _solve(x, y, scale, use):
 
 
 def _least_squares(a, b):
-    """By Gram-Schmidt, in plain loops: the same bits on every machine."""
+    """Least squares by Gram-Schmidt. Plain loops give the same bits on every machine."""
     n = len(a[0])
     q = [[r[k] for r in a] for k in range(n)]
     upper = [[0.0] * n for _ in range(n)]

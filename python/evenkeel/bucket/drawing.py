@@ -1,4 +1,4 @@
-"""Processed samples of a rank, drawn through torch's DataLoader by a thread of its own."""
+"""Loads the samples of a rank in a thread, through torch's DataLoader."""
 
 import collections
 import queue
@@ -9,25 +9,25 @@ from torch.utils.data import DataLoader
 
 from .schedule import ScheduleError
 
-CHUNK = 16  # samples that a worker gets at once
+CHUNK = 16  # samples that a worker loads at once
 
 
 class Drawing:
-    """The samples that a rank holds or waits for. `stop` ends it, and close() waits for that."""
+    """The samples that a rank holds or waits for. The event `stop` ends the thread, and close() waits for its end."""
 
     def __init__(self, loader, stop):
         self.loader, self.stop = loader, stop
         self.feed, self.arrived = queue.SimpleQueue(), queue.SimpleQueue()
         self.issued = self.received = 0
-        self.expected = collections.deque()  # positions on their way, with length and labels of those that another rank has told of
-        self.ready = collections.deque()  # length and labels of samples to tell
+        self.expected = collections.deque()  # (position, told) of samples that were asked for; told: as in draw()
+        self.ready = collections.deque()  # (length, labels) of samples of which the other ranks do not know yet
         self.samples = {}
-        self.spare = None  # the shortest sample so far: length, position, sample
+        self.spare = None  # the shortest sample so far: (length, position, sample)
         self.thread = threading.Thread(target=self._fetch, name="evenkeel-drawing", daemon=True)
         self.thread.start()
 
     def end(self):
-        """No more will be asked for."""
+        """Ends the thread once it has loaded what was asked for."""
         self.feed.put(None)
 
     def close(self):
@@ -35,7 +35,7 @@ class Drawing:
         self.thread.join(timeout=10)
 
     def take(self, positions):
-        """The samples of positions, which are then no longer held; without positions, a short sample and its position."""
+        """Removes and returns the samples at positions. Without positions it returns a short sample and its position."""
         if positions:
             return positions, [self.samples.pop(i) for i in positions]
         if self.spare is None:
@@ -43,7 +43,7 @@ class Drawing:
         return [self.spare[1]], [self.spare[2]]
 
     def _chunks(self):
-        """Positions for the DataLoader. It asks for more before it hands out what it has, so that it gets an empty list where there are none."""
+        """Yields positions to the DataLoader. While it waits for positions it hands out no samples, so it gets an empty list if there are none."""
         while not self.stop.is_set():
             try:
                 chunk = self.feed.get(timeout=.02 if self.issued > self.received else None)
@@ -66,23 +66,23 @@ class Drawing:
             self.arrived.put(e)
 
     def draw(self, new, told=None):
-        """Asks for the samples of positions. told has the length and labels of those that another rank has told of."""
+        """Asks for the samples at positions. told: their [length, labels] if another rank has processed them before."""
         self.expected.extend(zip(new, told or [None] * len(new)))
         for at in range(0, len(new), CHUNK):
             self.feed.put(new[at:at + CHUNK])
 
     def drop(self, positions):
-        """Forgets samples that other ranks take."""
+        """Drops samples that other ranks take."""
         for i in positions:
             self.samples.pop(i, None)
 
     def fetch(self, positions):
-        """Waits for samples that are on their way."""
+        """Waits for samples that were asked for."""
         while not self.stop.is_set() and any(i not in self.samples for i in positions):
             self._receive(.1)
 
     def wait(self, patience, enough):
-        """Takes in processed samples until none is on its way, there are enough to tell of, or patience ends."""
+        """Receives samples until `enough` are ready, none is left to wait for, or patience seconds have passed."""
         deadline = None if patience is None else time.monotonic() + patience
         while self.expected and len(self.ready) < enough and not self.stop.is_set():
             wait = .1 if deadline is None else min(.1, deadline - time.monotonic())
@@ -109,8 +109,8 @@ class Drawing:
         if told is None:
             self.ready.append((length, labels))
         elif [length, labels] != told:
-            what = f"of length {length}, and of {told[0]}" if length != told[0] else f"{labels} label tokens, and {told[1]}"
-            raise ScheduleError(f"sample {position}: {what} when it was processed first; with pool=True dataset[i] must give the same whenever it is asked within an epoch")
+            raise ScheduleError(f"sample {position}: length {length} with {labels} label tokens, but length {told[0]} with {told[1]} when it was first "
+                                "processed; with pool=True dataset[i] must return the same sample throughout an epoch")
         if self.spare is None or length < self.spare[0]:
             self.spare = length, position, sample
 

@@ -1,11 +1,11 @@
-"""Which samples make a step when lengths become known only as the samples are processed.
+"""Decides which samples make a step when lengths become known only as samples are processed.
 
-Every rank holds a window of processed samples and tells the others their lengths. From that, and from nothing else, every
-rank computes what all of them do: no clock, no exchange, no torch. So all agree, and the same messages give the same epoch.
+Every rank holds a window of processed samples and tells the others their lengths. From these messages alone every rank computes the batches of
+all ranks, without a clock. So all ranks agree, and the same messages give the same epoch.
 
-A step: one rank, another each time, takes the batch of its window that gets most done in T; its duration is the step's. Each
-other rank takes the batch of its own that gets most done in that time, times its speed. What samples are worth grows while
-they wait. When nothing is left to draw, the windows are cut for good, all ranks into the same number of batches."""
+In each step one rank, chosen pseudo-randomly, takes the batch of its window that does the most work per second in about T seconds. The duration
+of this batch is that of the step. Every other rank takes the batch of its own window that does the most work in the same time at its speed. The
+longer a sample waits, the more it counts. When no sample is left to draw, every window is cut into the same number of batches."""
 
 from collections import deque, namedtuple
 
@@ -14,16 +14,15 @@ import numpy
 from .schedule import ScheduleError
 
 Part = namedtuple("Part", "positions tokens labels lengths counts", defaults=((), ()))
-Part.__doc__ = """What a rank does in a step: its samples, the sums of their tokens and label tokens, and the length and the label tokens of each. A rank
-without samples takes part with weight 0."""
+Part.__doc__ = """A rank's work in a step: the positions of its samples, the sums of their tokens and label tokens, and both for each sample. A rank without
+samples takes part with weight 0."""
 
-_PATIENCE = 0.3  # by how much a sample's worth grows while as many samples pass as its window holds
-
-_FULL = 0.1  # share of the work that may lie in batches which fill the memory before they last T
+_PATIENCE = 0.3  # relative growth of a sample's worth while a window's number of samples passes it
+_FULL = 0.1  # share of the work that may be in batches that fill the memory before they last T
 
 
 class Window:
-    """The processed samples of a rank, the longest first, those of one length by position."""
+    """The processed samples of a rank, ordered by length, the longest first, and by position."""
 
     fields = "position length label cap rate since"
 
@@ -57,13 +56,13 @@ class Window:
 
 
 class Grouping:
-    """The epoch of all ranks. Each round: `draw`, then `hear` what every rank tells, then `step`.
+    """An epoch of all ranks. In each round call `draw`, then `hear` with the message of every rank, then `step`.
 
-    costs    of cost.py
-    speeds   of the ranks, relative
-    window   samples that a rank holds, processed or on the way
-    queue    positions to draw, in order, shared by all; or a list of them per rank
-    share    largest samples and tokens of a step, 0: no limit"""
+    costs    Costs of the plan
+    speeds   relative speeds of the ranks
+    window   samples that a rank holds or waits for
+    queue    positions to draw, in order: one array for all ranks, or a list of one array per rank
+    max_samples, max_tokens   limits of a step over all ranks; 0: no limit"""
 
     def __init__(self, costs, speeds, window, queue, max_samples=0, max_tokens=0, seed=0):
         self.costs, self.speeds, self.window = costs, numpy.asarray(speeds, float), window
@@ -71,17 +70,18 @@ class Grouping:
         self.shared = not isinstance(queue, list)
         self.queues = [queue] if self.shared else queue
         self.taken = [0] * len(self.queues)
-        self.coming = [deque() for _ in range(self.ranks)]  # drawn, not told yet
+        self.coming = [deque() for _ in range(self.ranks)]  # drawn, length not known yet
         self.windows = [Window() for _ in range(self.ranks)]
         self.target = None  # T in seconds
         self._limits = (max_samples, max_tokens)
-        self._known = {}  # by length: cap by rank, time per sample
-        self._rest = None  # the last steps, once they are cut
+        self._known = {}  # by length: largest batch by rank, seconds per sample
+        self._rest = None  # the last steps, once the windows were cut
         self._told = self._seconds = 0
 
     # Drawing.
 
     def left(self, rank=0):
+        """The number of positions that a rank can still draw."""
         q = 0 if self.shared else rank
         return len(self.queues[q]) - self.taken[q]
 
@@ -93,23 +93,24 @@ class Grouping:
         return [int(i) for i in new]
 
     def held(self, rank):
+        """The number of samples that a rank holds or waits for."""
         return len(self.windows[rank]) + len(self.coming[rank])
 
     def draw(self):
-        """New positions for every rank, so that its window is full. When the shared queue comes to its end, so that the windows hold equal
-        work instead: if one rank held more at the end, the others would wait."""
+        """Draws positions that fill the window of every rank. Near the end of a shared queue it distributes the rest so that the windows hold
+        equal work: if a rank held more at the end, the others would wait for it."""
         out = [[] for _ in range(self.ranks)]
         begins = self.target is None
         if begins and any(self.held(r) for r in range(self.ranks)):
             return out
         if not self.shared or begins or self.left() > self.ranks * self.window:
-            # From one queue a slower rank holds less: in its own time, as much.
+            # From a shared queue a slower rank draws less, in proportion to its speed.
             full = self.window * self.speeds / self.speeds.max() if self.shared else [self.window] * self.ranks
             room = [max(1, int(full[r])) - self.held(r) for r in range(self.ranks)]
-            if self.shared and begins:  # a quarter is left to make up for what the lengths turn out to be
+            if self.shared and begins:  # a quarter is kept back until lengths are known
                 room = [min(n, 1 + int(.75 * self.left() * v / self.speeds.sum())) for n, v in zip(room, self.speeds)]
             while any(n > 0 and self.left(r) for r, n in enumerate(room)):
-                for r in range(self.ranks):  # in turn: a queue shorter than the windows is shared evenly
+                for r in range(self.ranks):  # alternately, so that a short queue is shared evenly
                     if room[r] > 0:
                         out[r] += self._draw(r, min(8, room[r]))
                         room[r] -= min(8, room[r])
@@ -128,9 +129,9 @@ class Grouping:
     # Hearing.
 
     def hear(self, rank, lengths, labels):
-        """Takes in what a rank tells of the next samples on their way to it."""
+        """Receives the lengths and label tokens of the next samples of a rank."""
         if len(lengths) > len(self.coming[rank]):
-            raise ScheduleError(f"rank {rank} tells of {len(lengths)} samples; {len(self.coming[rank])} are on their way")
+            raise ScheduleError(f"rank {rank} reports {len(lengths)} samples; it waits for {len(self.coming[rank])}")
         at = [self.coming[rank].popleft() for _ in range(len(lengths))]
         caps, rates = [], []
         taker = self._taker(rank)
@@ -145,14 +146,15 @@ class Grouping:
         self._seconds += sum(rates)
 
     def _taker(self, rank):
-        """The rank whose limits hold for what a rank draws."""
+        """The rank whose limits apply to the samples that a rank draws."""
         return rank
 
     def _caps(self, rank, window):
-        """The largest batches of a window's samples on a rank; 0: it has no room for one."""
+        """The largest batch for each sample of a window on a rank; 0 if the sample does not fit."""
         return window.cap
 
     def _know(self, length):
+        """The largest batch of a length on each rank, and its seconds per sample in the best batch."""
         if length not in self._known:
             cap, best = self.costs.cap(length), self.costs.efficient(length) if length > 0 else 0
             rate = float(self.costs.seconds(length, best)) / best if best else 0.0
@@ -167,37 +169,39 @@ class Grouping:
 
     def _too_long(self, rank, position, length):
         if length < 1:
-            return f"sample {position}: length {length}; every sample needs one token at least"
+            return f"sample {position}: length {length}; every sample needs at least one token"
         if self.costs.cap(length) < 1:
-            return (f"sample {position}: of length {length}, it fits into no batch (rank {rank}): the plan's table has no such trial that ran; "
-                    "cut such samples, or profile longer ones and plan anew")
-        return f"sample {position}: of length {length}, it fits into no batch of rank {rank}: the plan's limits on samples or tokens of a step leave less"
+            return (f"sample {position}: of length {length}, it fits into no batch (rank {rank}): the plan's table has no successful trial of this "
+                    "length; truncate such samples, or profile longer ones and plan again")
+        return f"sample {position}: of length {length}, it fits into no batch of rank {rank}: the plan limits the samples or tokens of a step to less"
 
     # Steps.
 
     def finished(self):
+        """Whether the epoch is over."""
         return not any(self.held(r) or self.left(r) for r in range(self.ranks)) and not self._rest
 
     def step(self):
-        """Every rank's Part of the next step; None where no rank holds a sample."""
+        """The Part of every rank in the next step, or None if no rank holds a sample."""
         if self._rest is None and not any(self.left(r) or self.coming[r] for r in range(self.ranks)):
-            self._rest = self._last_steps()
-        if self._rest is not None:
-            parts = self._rest.popleft() if self._rest else None
-        elif any(len(w) for w in self.windows):
-            parts = self._take()
+            self._rest = self._last_steps() if any(map(len, self.windows)) else deque()
+        if self._rest is None:
+            parts = self._take() if any(map(len, self.windows)) else None
         else:
-            parts = None
-        if parts is not None:
-            self.steps += 1
+            parts = self._rest.popleft() if self._rest else None
+        self.steps += parts is not None
         return parts
 
-    def _take(self):
+    def _aimed(self):
+        """T, computed when it is first needed."""
         if self.target is None:
             self.target = self._aim()
+        return self.target
+
+    def _take(self):
         holding = [r for r in range(self.ranks) if len(self.windows[r])]
         first = holding[mixed(self.seed, self.steps) % len(holding)]
-        start, count, duration = self._best(first, self.target, None)
+        start, count, duration = self._best(first, self._aimed(), None)
         parts = [Part([], 0, 0)] * self.ranks
         parts[first] = self.windows[first].take(start, count)
         for r in holding:
@@ -207,7 +211,7 @@ class Grouping:
         return parts
 
     def _best(self, rank, target, duration):
-        """The batch of a window that gets most done a second: start, samples, seconds on that rank. Without a duration, about the target."""
+        """The batch of a window that does the most work per second within a duration (if None: about the target): start, samples, seconds."""
         w, v = self.windows[rank], self.speeds[rank]
         n = len(w)
         limit = (target if duration is None else duration) * v
@@ -221,13 +225,13 @@ class Grouping:
         if duration is not None and (seconds <= limit * (1 + 1e-9)).any():
             gain = numpy.where(seconds <= limit * (1 + 1e-9), gain, -1.0)
         elif duration is not None:
-            gain = -seconds  # a single sample takes longer: the shortest
+            gain = -seconds  # every single sample takes longer: the shortest one
         at = int(numpy.argmax(gain))
         return at, int(count[at]), float(seconds[at]) / v
 
     def _aim(self):
-        """T: the longest with which cutting the windows costs within 1% of the least. Longer batches cost less overhead; shorter ones are
-        padded less. No longer than most of the work can fill on the fastest rank, for memory's sake: the others would wait for slower ones."""
+        """T: the longest duration whose cut of the windows takes at most 1% more time than the best. Longer batches have less overhead, shorter
+        ones less padding. Memory limits T: most of the work must be in batches that last T on the fastest rank."""
         full = numpy.concatenate([self.costs.seconds(w.length, w.cap) for w in self.windows])
         work = numpy.concatenate([w.rate for w in self.windows])
         order = numpy.argsort(full, kind="stable")
@@ -238,11 +242,11 @@ class Grouping:
         return next(t for t, c in zip(tries, costs) if c <= min(costs) * 1.01)
 
     def _took(self, target):
-        """The time of the windows cut by T."""
+        """The seconds of the windows if they are cut by a target."""
         return sum(s for r in range(self.ranks) for _, _, s in self._cut(r, target))
 
     def _cut(self, rank, target):
-        """A window cut from the longest on by T: start, samples, seconds at speed 1."""
+        """Cuts a window by a target, from the longest sample on: (start, samples, seconds at speed 1) each."""
         w, at, out = self.windows[rank], 0, []
         if len(w):
             most = self.costs.most(w.length, target * self.speeds[rank], w.cap)
@@ -259,14 +263,10 @@ class Grouping:
         return out
 
     def _last_steps(self):
-        """The windows cut into as many batches on every rank, each rank with a T of its own; the longest batches together."""
-        holding = [r for r in range(self.ranks) if len(self.windows[r])]
-        if not holding:
-            return deque()
-        if self.target is None:
-            self.target = self._aim()
-        few = max(len(self._cut(r, self.target)) for r in holding)
-        best, least = [[(a, n, s / self.speeds[r]) for a, n, s in self._cut(r, self.target)] for r in range(self.ranks)], None
+        """Cuts every window into the same number of batches. Each rank has a target of its own. The longest batches of all ranks form a step."""
+        cuts = [self._cut(r, self._aimed()) for r in range(self.ranks)]
+        few = max(map(len, cuts))
+        best, least = [[(a, n, s / v) for a, n, s in cut] for cut, v in zip(cuts, self.speeds)], None
         for n in sorted({max(1, few - 1), few, few + 1, few + 2, few + few // 6, few + few // 3, few + few // 2}):
             cuts = [self._into(r, n) for r in range(self.ranks)]
             if any(c is None for c in cuts):
@@ -279,7 +279,7 @@ class Grouping:
         return out
 
     def _into(self, rank, n):
-        """A window in at most n batches, the longest as short as can be: start, samples, seconds on that rank; None: memory wants more."""
+        """Cuts a window into at most n batches, the longest as short as possible: (start, samples, seconds) each. None: memory needs more."""
         if not len(self.windows[rank]):
             return []
         low, high = self.target * .01, self.target * 8
@@ -297,7 +297,7 @@ class Grouping:
         return sorted(((a, b, s / v) for a, b, s in found), key=lambda c: (-c[2], c[0]))
 
     def pending(self):
-        """Per rank, the positions that were drawn and are in no step yet."""
+        """For each rank, the positions that were drawn and are not in a step yet."""
         out = [sorted(w.position.tolist()) + list(c) for w, c in zip(self.windows, self.coming)]
         for parts in self._rest or ():
             for r, p in enumerate(parts):
@@ -306,24 +306,24 @@ class Grouping:
 
 
 def total_seconds(cuts):
-    """What the steps take if each rank's n-th batch is in the n-th step."""
+    """The seconds of the steps if the n-th batch of each rank is in the n-th step."""
     return sum(max(c[k][2] for c in cuts if k < len(c)) for k in range(max(map(len, cuts))))
 
 
 def last_steps(windows, cuts):
-    """The steps of windows that are cut for good; a rank without a batch is idle."""
+    """The steps of windows that are cut to the end. A rank without a batch is idle."""
     return deque([w.part(slice(c[k][0], c[k][0] + c[k][1])) if k < len(c) else Part([], 0, 0) for w, c in zip(windows, cuts)] for k in range(max(map(len, cuts))))
 
 
 def weights(parts):
-    """Of every rank in a step: factors of its mean losses over samples, tokens and label tokens, with which DDP's mean over ranks is that over
-    all of the step."""
+    """For each rank of a step, the factors of its mean loss over samples, over tokens and over label tokens. With them, DDP's mean over ranks is
+    the mean over the step."""
     totals = [sum(len(p.positions) for p in parts), sum(p.tokens for p in parts), sum(p.labels for p in parts)]
     return [tuple(n * len(parts) / t if t else 0.0 for n, t in zip((len(p.positions), p.tokens, p.labels), totals)) for p in parts]
 
 
 def mixed(seed, step):
-    """A number from both (splitmix64)."""
+    """A pseudo-random number from both (splitmix64)."""
     x = (seed * 0x9E3779B97F4A7C15 + step * 0xD1B54A32D192ED03 + 0x9E3779B97F4A7C15) % (1 << 64)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         x = (x ^ x >> shift) * factor % (1 << 64)

@@ -1,6 +1,5 @@
-"""The loader of a training job: schedules by `evenkeel bucket schedule`, samples by torch's DataLoader."""
+"""The loader of a training job. `evenkeel bucket schedule` makes the schedules, torch's DataLoader loads the samples."""
 
-import array
 import collections
 import contextlib
 import fcntl
@@ -14,59 +13,57 @@ import shutil
 import subprocess
 import tempfile
 
+import numpy
 from torch.utils.data import DataLoader
 
 from .online import OnlineLoader
-from .place import OURS, MicroBatch, check, place
+from .place import Epochs, MicroBatch, check, place
 from .schedule import Sampler, ScheduleError
 
 
-class Loader:
+class Loader(Epochs):
     """The micro-batches of one rank, epoch by epoch.
 
-    dataset   of the map style
-    lengths   one whole number per sample, or the file that the plan was made from (plain text, or the first column of a CSV); for a plan
-              of --pair apart two numbers per sample, source and target, or its file (the first two columns)
+    dataset   a map-style data set
+    lengths   one whole number per sample, or the file from which the plan was made (plain text, or the first column of a CSV). For a plan of
+              --pair apart: two numbers per sample, source and target, or the file (the first two columns)
     plan      plan file of `evenkeel bucket plan`; or schedule files, with {epoch} in their name, and lengths None
-    online    Loader(dataset, plan, online=True): lengths become known as samples are processed, see OnlineLoader
-    rank, ranks   default: of torch.distributed, else of the variables RANK and WORLD_SIZE, else 0 of 1
-    speeds    of the ranks, relative; default: the plan's, or those before where there are as many ranks
-    seed      of the order, together with the epoch
+    online    Loader(dataset, plan, online=True): lengths become known when samples are processed, see OnlineLoader
+    rank, ranks   default: those of torch.distributed, else the variables RANK and WORLD_SIZE, else 0 of 1
+    speeds    relative speeds of the ranks; default: the plan's, or the resume state's if there are as many ranks
+    seed      seed of the order, together with the epoch
     labels    label tokens per sample, for label_weight
     command   the evenkeel binary; default: the variable EVENKEEL, else `evenkeel` on PATH
-    cache     folder of schedules, shared by the ranks of a machine; default: one of the user's in the temporary folder
-    others    go to torch's DataLoader: num_workers, collate_fn, pin_memory, ...
+    cache     folder of schedules that the ranks of a machine share; default: one of the user's in the temporary folder
+    others    arguments of torch's DataLoader: num_workers, collate_fn, pin_memory, ...
 
-    Every rank gets at least one micro-batch in every step, exactly one of them the last. Iterating goes on where the loader
-    stands, and at the end moves to the next epoch. A micro-batch that was handed out counts as done; `state_dict` counts
-    whole steps. The ranks need not be as many as the plan's, nor as those of a state: they share out what is left of the
-    epoch. Errors are ScheduleError."""
+    Every rank gets at least one micro-batch in every step, and exactly one of them is the last. Iteration starts where the loader stands and ends
+    with the epoch; the loader then stands at the next epoch. A micro-batch that was handed out counts as done; `state_dict` counts whole steps.
+    The job may have another number of ranks than the plan or the resume state: the ranks share what is left of the epoch. Errors are
+    ScheduleError."""
 
     def __new__(cls, dataset, lengths=None, plan=None, *, online=False, **more):
         """Loader(dataset, plan, online=True) is an OnlineLoader."""
         if not online:
             return super().__new__(cls)
         if plan is not None:
-            raise ScheduleError("online, lengths become known as samples are processed: Loader(dataset, plan, online=True)")
+            raise ScheduleError("online, lengths become known when samples are processed: Loader(dataset, plan, online=True)")
         return OnlineLoader(dataset, lengths, **more)
 
     def __init__(self, dataset, lengths, plan, *, online=False, rank=None, ranks=None, speeds=None, seed=1, labels=None, command=None, cache=None, **others):
-        check(dataset, labels)
-        if wrong := [k for k in OURS if k in others]:
-            raise ScheduleError(f"{', '.join(wrong)}: the plan says which samples make a batch; leave it out")
+        check(dataset, labels, others)
         self.rank, self.ranks = place(rank, ranks)
-        self.seed, self.epoch, self.step = seed, 0, 0
         self._speeds = self._check_speeds(speeds)
-        self._begun = None  # the state of self.epoch that others began, or these ranks at other speeds
+        self._begun = None  # the resume state, if self.epoch was begun by other ranks or with other speeds
         self._labels, self._size = labels, len(dataset)
         self._source = source(lengths, str(plan), self._size, seed, command, cache)
         self._now = None  # the sampler of self.epoch
         self._queue = collections.deque()
         self._loader = DataLoader(dataset, batch_sampler=self._Batches(self), **others)
-        self._sampler()  # what does not fit is said at once
+        self._sampler()  # reports errors at once
 
     class _Batches:
-        """The positions that DataLoader's workers fetch, from where the loader stands."""
+        """The positions that DataLoader's workers fetch."""
 
         def __init__(self, loader):
             self.loader = loader
@@ -118,7 +115,7 @@ class Loader:
             self.step = b.step + b.last
             yield b
             if queue is not self._queue:
-                raise ScheduleError("the loader was iterated anew while this iteration was under way")
+                raise ScheduleError("another iteration over the loader began during this one")
         self._go(self.epoch + 1, 0)
 
     def _go(self, epoch, step, begun=None):
@@ -129,12 +126,12 @@ class Loader:
             return None
         speeds = [float(s) for s in speeds]
         if len(speeds) != self.ranks or not all(0 < s < math.inf for s in speeds):
-            raise ScheduleError(f"speeds {speeds}: want one above 0 for each of {self.ranks} ranks")
+            raise ScheduleError(f"speeds {speeds}: must be one above 0 for each of {self.ranks} ranks")
         return speeds
 
     def set_speeds(self, speeds):
-        """From the next iteration on the ranks share out what is left by these speeds; on every rank at the same step, with the same numbers.
-        Leave the loop over the loader at a batch that is `last`, and begin another: it goes on in the same epoch."""
+        """Sets the relative speeds by which the ranks share what is left of the epoch. Leave the loop over the loader at a batch with `last`, call
+        this on every rank at the same step with the same numbers, and begin another loop: it continues the epoch."""
         speeds = self._check_speeds(speeds)
         self._go(self.epoch, self.step, self.state_dict() if self.step else None)
         self._speeds = speeds
@@ -142,26 +139,19 @@ class Loader:
 
     @property
     def steps(self):
-        """Optimizer steps of the whole epoch, the same on every rank."""
+        """The optimizer steps of the whole epoch. They are the same on every rank."""
         return self._sampler().header["steps"]
 
     def __len__(self):
-        """Micro-batches of this rank from where the loader stands to the end of the epoch."""
+        """The number of this rank's micro-batches that are left in the epoch."""
         return sum(1 for _ in self._micro())
 
-    def set_epoch(self, epoch):
-        """Goes to the beginning of an epoch; stays where it is if it stands in that epoch, as after load_state_dict."""
-        if epoch < self.epoch:
-            raise ScheduleError(f"epoch {epoch} after {self.epoch}: epochs go forward; load_state_dict goes back")
-        if epoch != self.epoch:
-            self._go(epoch, 0)
-
     def state_dict(self):
-        """Where the loader stands, after whole steps; the same on every rank. `evenkeel bucket schedule --resume` reads it as JSON."""
-        return self._sampler()._state(self.step)
+        """The position after whole steps, the same on every rank. `evenkeel bucket schedule --resume` reads it as JSON."""
+        return self._sampler().state_dict()
 
     def load_state_dict(self, state):
-        """Goes to where the state says, on the same ranks or on others; a state of other data, another plan or seed is an error."""
+        """Goes to the position of a state, which may come from another number of ranks. Data, plan and seed must be the same."""
         try:
             epoch, step = state["epoch"], state["step"]
         except (KeyError, TypeError):
@@ -179,13 +169,14 @@ class Loader:
 
 
 def _in_python(said):
-    """The command's message, in terms of Loader's arguments."""
-    m = re.search(r"^evenkeel: (.*)", said, re.M | re.S)  # warnings stand before it
+    """Words the command's message in terms of Loader's arguments."""
+    m = re.search(r"^evenkeel: (.*)", said, re.M | re.S)  # without the warnings before it
     said = m[1] if m else said
     return re.sub(r"--ranks (\d+)", r"ranks=\1", said.strip()).replace("--speeds", "speeds=[...]")
 
 
 def source(lengths, plan, size, seed, command, cache):
+    """The schedules of a plan, or of files that were written beforehand."""
     if plan.endswith(".jsonl"):
         if lengths is not None:
             raise ScheduleError(f"{plan}: a schedule has its lengths already; give None")
@@ -196,14 +187,16 @@ def source(lengths, plan, size, seed, command, cache):
 class _Files:
     """Schedules that were written beforehand."""
 
-    seed = None  # whichever they have
+    seed = None  # any
 
     def __init__(self, name):
         self.name = name
 
     def schedule(self, epoch, ranks, speeds, begun):
         if speeds is not None or begun is not None and begun.get("ranks") != ranks:
-            raise ScheduleError(f"{self.name}: schedules written beforehand are for their own ranks and speeds: give the lengths and the plan, or write what is left by evenkeel bucket schedule --resume")
+            raise ScheduleError(
+                f"{self.name}: schedules written beforehand keep their ranks and speeds; give the lengths and the plan, or write the rest of the epoch "
+                "by evenkeel bucket schedule --resume")
         path = self.name.replace("{epoch}", str(epoch))
         if not os.path.exists(path):
             raise ScheduleError(f"{path}: no such schedule (epoch {epoch})")
@@ -211,8 +204,8 @@ class _Files:
 
 
 class _Command:
-    """Schedules written by the command when an epoch begins, once per machine: the first rank to come writes, under a lock
-    that ends with its process, and the others wait for it."""
+    """Schedules that the command writes when an epoch begins, once per machine. The first rank writes under a lock, and the others wait. The lock
+    ends with the process."""
 
     def __init__(self, lengths, plan, size, seed, command, cache):
         self.seed = seed
@@ -241,33 +234,18 @@ class _Command:
             raise ScheduleError("lengths: give one per sample, or the file that the plan was made from")
         if len(lengths) != size:
             raise ScheduleError(f"lengths: {len(lengths)} of them; the data set has {size} samples")
+        for i, n in enumerate(lengths):
+            if self.pairs != (hasattr(n, "__len__") and not isinstance(n, str) and getattr(n, "ndim", 1) > 0) or self.pairs and len(n) != 2:
+                want = "two lengths, source and target" if self.pairs else "one length; plan with --pair apart for two"
+                raise ScheduleError(f"lengths: sample {i} has {n!r}; a sample of this plan has {want}")
         try:
-            numbers = array.array("q", self._pairs(lengths) if self.pairs else (int(n) for n in lengths))
-        except ScheduleError:
-            raise
+            numbers = numpy.array([[int(v) for v in n] if self.pairs else int(n) for n in lengths], numpy.int64)
         except (TypeError, ValueError, OverflowError) as e:
-            if not self.pairs and len(lengths) and hasattr(lengths[0], "__len__") and not isinstance(lengths[0], str):
-                raise ScheduleError(f"lengths: sample 0 has {lengths[0]!r}: the plan has one length per sample; plan with --pair apart for two") from None
             raise ScheduleError(f"lengths: {e}") from None
-        name, columns = ("pairs", 2) if self.pairs else ("lengths", 1)
-        path = os.path.join(self.cache, f"{name}-" + hashlib.blake2b(numbers.tobytes(), digest_size=12).hexdigest() + ".txt")
-        self._once(path, lambda out: self._write(out, numbers, columns))
+        name = ("pairs-" if self.pairs else "lengths-") + hashlib.blake2b(numbers.tobytes(), digest_size=12).hexdigest()
+        path = os.path.join(self.cache, name + ".txt")
+        self._once(path, lambda out: numpy.savetxt(out, numbers, "%d", ","))
         return path
-
-    @staticmethod
-    def _pairs(lengths):
-        for i, pair in enumerate(lengths):
-            try:
-                source, target = pair
-            except (TypeError, ValueError):
-                raise ScheduleError(f"lengths: sample {i} has {pair!r}: the plan is of two lengths, a source's and a target's") from None
-            yield int(source)
-            yield int(target)
-
-    @staticmethod
-    def _write(path, numbers, columns):
-        with open(path, "w") as f:
-            f.writelines(",".join(map(str, numbers[i:i + columns])) + "\n" for i in range(0, len(numbers), columns))
 
     def _once(self, path, make):
         with open(path + ".lock", "w") as lock:
@@ -289,7 +267,7 @@ class _Command:
         name = hashlib.blake2b(f"{of} {state} {self.lengths}".encode(), digest_size=8).hexdigest()
         path = os.path.join(self.cache, f"{self.sum}-{self.seed}-{epoch}-{name}.jsonl")
         self._once(path, lambda out: self._run(of, state, out))
-        for old in glob.glob(os.path.join(glob.escape(self.cache), f"{self.sum}-{self.seed}-{epoch - 2}-*")):  # the slowest rank is one epoch behind at most
+        for old in glob.glob(os.path.join(glob.escape(self.cache), f"{self.sum}-{self.seed}-{epoch - 2}-*")):  # no rank is more than one epoch behind
             with contextlib.suppress(OSError):
                 os.remove(old)
         return path

@@ -1,11 +1,12 @@
-"""Batches of samples whose lengths are known only once they are processed: what `Loader(dataset, plan, online=True)` is.
+"""Loader(dataset, plan, online=True): batches of samples whose lengths are known only when they are processed.
 
-Two threads beside the training's: one draws samples through torch's DataLoader, the other exchanges lengths with the other ranks, round by round,
-and groups. What is grouped how is grouping.py's."""
+It uses two threads. One loads samples through torch's DataLoader; the other exchanges lengths with the other ranks, round by round, and groups
+samples into batches as grouping.py decides."""
 
 import collections
 import contextlib
 import datetime
+import itertools
 import json
 import queue
 import threading
@@ -20,56 +21,57 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from .cost import Costs, read_plan
 from .drawing import Drawing
 from .grouping import Grouping, weights
-from .place import MicroBatch, OURS, check, place
+from .place import Epochs, MicroBatch, check, place
 from .pooled import Pool
 from .record import Record
 from .schedule import ScheduleError
 
-_VERSION = 1  # of the messages; the greeting says it, and stays as it is for ever
-_GREETING = 1024
-_HEAD = 8  # numbers before the lengths: state, samples told, samples still to tell, round, digest, 0, 0, 0
+_VERSION = 1  # of the messages; the greeting contains it and never changes
+_GREETING = 1024  # bytes
+_HEAD = 8  # numbers before the lengths: kind, samples reported, samples still to report, round, digest, 0, 0, 0
 _DATA, _FAULT, _STOP = range(3)
-_FIRST = 60.0  # seconds for the windows to fill before the first step, at least
+_FIRST = 60.0  # seconds; the least patience before the first step, while the windows fill
 
 
 def told_at_once(window):
-    """Samples that a message can tell of."""
+    """The most samples that a message can report."""
     return max(64, window // 8)
 
 
 def message_bytes(window):
+    """The size of a message."""
     return 4 * (_HEAD + 2 * told_at_once(window))
 
 
-class OnlineLoader:
-    """The batches of one rank, epoch by epoch, as evenkeel.bucket.Loader's, one in every step.
+class OnlineLoader(Epochs):
+    """The batches of one rank, epoch by epoch, as of Loader, but exactly one in every step.
 
-    dataset   of the map style: dataset[i] processes sample i
-    plan      plan file of `evenkeel bucket plan`; the lengths it was made from may be those of some samples
-    rank, ranks   default: of torch.distributed, which several ranks need, else 0 of 1
-    window    samples that a rank holds, processed or on the way. With pool this is a mean over ranks, of samples in no batch yet: a rank may hold more of
-              them, and beside them those of its batches that are ahead, most of which it processed again
-    length    function of a processed sample; default: len(sample["input_ids"]) of a dictionary, len(sample) of others
-    labels    function of a processed sample that counts its label tokens, for label_weight
-    shard     positions that this rank alone can load; default: all ranks draw from one queue
-    pool      whether batches are made of all ranks' windows together: a sample that goes to another rank is processed again there, so dataset[i] must
-              give the same both times: another length or number of label tokens is an error
+    dataset   a map-style data set; dataset[i] processes sample i
+    plan      plan file of `evenkeel bucket plan`; it may be made from the lengths of some of the samples
+    rank, ranks   default: those of torch.distributed, which several ranks need, else 0 of 1
+    window    samples that a rank holds or waits for. With pool it is the mean over ranks of samples that are in no batch yet; a rank also holds
+              the samples of its batches that are ahead
+    length    function that returns the length of a processed sample; default: len(sample["input_ids"]) of a dictionary, else len(sample)
+    labels    function that counts the label tokens of a processed sample, for label_weight
+    shard     positions that only this rank can load; default: all ranks draw from one queue
+    pool      whether batches are made from the windows of all ranks together. A sample that goes to another rank is processed again there, so
+              dataset[i] must return the same both times; another length or number of label tokens is an error
     record    file to which rank 0 writes the epoch as a schedule, with {epoch} in its name
-    patience  seconds after which a rank whose loader stalls goes on with what it holds; None: never
+    patience  seconds after which a rank whose loader stalls goes on with the samples that it holds; None: never
     ahead     batches made before they are asked for
-    timeout   seconds without a word from a rank after which all give up
-    others    go to torch's DataLoader: num_workers, collate_fn, pin_memory, ...
+    timeout   seconds of silence of a rank after which all ranks give up
+    others    arguments of torch's DataLoader: num_workers, collate_fn, pin_memory, ...
 
-    Making one, and every iteration, is for all ranks together. Errors are ScheduleError, of one rank on all."""
+    All ranks construct it together and iterate together. Errors are ScheduleError; an error on one rank is raised on all."""
 
     def __init__(self, dataset, plan, *, rank=None, ranks=None, seed=1, window=1024, length=None, labels=None, shard=None, pool=False, record=None,
                  patience=1.0, ahead=2, timeout=1800.0, **others):
         self.rank, self.ranks = place(rank, ranks)
-        self.dataset, self.seed, self.window, self.pool, self.epoch, self.step = dataset, seed, window, bool(pool), 0, 0
+        self.dataset, self.seed, self.window, self.pool = dataset, seed, window, bool(pool)
         self.sent = 0  # bytes
         self._length, self._labels, self._record, self._patience, self._ahead = length or _length, labels, record, patience, ahead
         self._collate, self._pin = others.pop("collate_fn", None) or default_collate, others.pop("pin_memory", False)
-        self._others, self._state, self._run, self._plan = others, None, None, {}
+        self._others, self._state, self._run, self._plan, self._kind = others, None, None, {}, ""
         fault = None
         try:
             self._prepare(str(plan), shard)
@@ -80,27 +82,25 @@ class OnlineLoader:
         self._shards = self._gather_shards(shard)
 
     def _prepare(self, path, shard):
-        check(self.dataset, None, "ranks share out positions")
-        if wrong := [k for k in OURS if k in self._others]:
-            raise ScheduleError(f"{', '.join(wrong)}: the plan says what makes a batch; leave it out")
+        check(self.dataset, None, self._others)
         self._plan = plan = read_plan(path)
         if plan.get("packed"):
-            raise ScheduleError(f"{path}: a plan of packed batches; online batches are padded: make it without --packed")
+            raise ScheduleError(f"{path}: a plan of packed batches; online batches are padded, so plan without --packed")
         self._costs = Costs(plan, path)
         if plan["ranks"] != self.ranks:
             raise ScheduleError(f"{path}: made for {plan['ranks']} ranks, not {self.ranks}")
         if self.window < 1 or self._ahead < 1:
-            raise ScheduleError(f"window {self.window}, ahead {self._ahead}: both are at least 1")
+            raise ScheduleError(f"window {self.window}, ahead {self._ahead}: both must be at least 1")
         mean = plan["samples"] / max(1, plan["steps"] * plan["ranks"])
         if self.window < mean:
-            raise ScheduleError(f"window {self.window}: smaller than one batch; the plan's hold {mean:.0f} samples in the mean, and ten times as many make a good window")
+            raise ScheduleError(f"window {self.window}: smaller than one batch, which has {mean:.0f} samples on average; ten times as many make a good window")
         if shard is not None and len(shard) and not 0 <= min(shard) <= max(shard) < len(self.dataset):
             raise ScheduleError(f"shard: positions from {min(shard)} to {max(shard)}; the data set has {len(self.dataset)} samples")
         if self.pool and shard is not None:
-            raise ScheduleError("pool: a sample of a shard can be loaded by one rank alone; leave out pool= or shard=")
+            raise ScheduleError("pool: only one rank can load the samples of a shard; leave out pool= or shard=")
         self._kind = "shards" if shard is not None else "one pool" if self.pool else "one queue"
 
-    # What ranks tell each other.
+    # Messages between ranks.
 
     def _meet(self, timeout):
         if self.ranks == 1:
@@ -110,7 +110,7 @@ class OnlineLoader:
         return dist.new_group(backend="gloo", timeout=datetime.timedelta(seconds=timeout))
 
     def _exchange(self, message):
-        """Everyone's, by rank."""
+        """Sends a message to all ranks. Returns the messages of all ranks."""
         self.sent += message.nbytes
         if self._group is None:
             return [message]
@@ -119,15 +119,15 @@ class OnlineLoader:
         try:
             dist.all_gather(out, own, group=self._group)
         except RuntimeError as e:
-            raise ScheduleError(f"exchange of lengths with the other ranks: {str(e).splitlines()[0]}: a rank ended or is out of reach; the others' messages say which") from None
+            raise ScheduleError(f"exchange with the other ranks: {str(e).splitlines()[0]}: a rank ended or cannot be reached; see the other ranks' errors") from None
         return [t.numpy() for t in out]
 
     def _greet(self, fault, **more):
-        """Compares what must be the same on every rank, whatever their versions."""
-        # With a pool, after as many steps as are ahead all ranks do the same next.
+        """Compares what must be the same on all ranks. The greeting has the same form in all versions."""
+        # With a pool, all ranks hand out the same number of steps late.
         more = {**({"ahead": self._ahead} if self.pool else {}), **more}
         say = {"greeting": 1, "message version": _VERSION, "plan": self._plan.get("checksum", ""), "window": self.window, "ranks": self.ranks,
-               "seed": self.seed, "samples": len(self.dataset) if hasattr(self.dataset, "__len__") else -1, "data": getattr(self, "_kind", ""), **more}
+               "seed": self.seed, "samples": len(self.dataset) if hasattr(self.dataset, "__len__") else -1, "data": self._kind, **more}
         text = json.dumps({**say, "fault": str(fault)[:300] if fault else ""}).encode()
         heard = self._exchange(numpy.frombuffer(text.ljust(_GREETING, b" "), numpy.uint8).copy())
         heard = [json.loads(h.tobytes()) for h in heard]
@@ -136,29 +136,26 @@ class OnlineLoader:
         for r, h in enumerate(heard):
             if h.get("fault"):
                 raise ScheduleError(f"rank {r}: {h['fault']}")
-        for r, h in enumerate(heard):
-            for k in say:
+        for k in say:
+            for r, h in enumerate(heard):
                 if h.get(k) != heard[0].get(k):
                     raise ScheduleError(f"{k}: {heard[0].get(k)!r} on rank 0, {h.get(k)!r} on rank {r}; it must be the same on every rank")
 
     def _gather_shards(self, shard):
         if shard is None:
             return None
-        shards = [None] * self.ranks
-        own = numpy.asarray(shard, numpy.int64)
-        if self._group is None:
-            shards = [own]
-        else:
-            dist.all_gather_object(shards, own, group=self._group)
+        shards = [numpy.asarray(shard, numpy.int64)] * self.ranks
+        if self._group is not None:
+            dist.all_gather_object(shards, shards[0], group=self._group)
         whole = numpy.concatenate(shards)
         if len(numpy.unique(whole)) != len(whole):
-            raise ScheduleError("shards: a position is in more than one, or twice in one")
+            raise ScheduleError("shards: a position is in more than one shard, or twice in one")
         return shards
 
     # The epoch.
 
     def _queue(self):
-        """What is left to draw, and per queue how many of it come from the state."""
+        """The queues of positions to draw, and for each queue the number of positions from the state and of those drawn before."""
         random = numpy.random.RandomState([self.seed & 0xFFFFFFFF, self.seed >> 32 & 0xFFFFFFFF, self.epoch])
         state = self._stand()
         if self._shards is None:
@@ -170,7 +167,7 @@ class OnlineLoader:
 
     def __iter__(self):
         if self._run is not None and self._run.thread.is_alive():
-            raise ScheduleError("the loader is iterated already; end that iteration first")
+            raise ScheduleError("another iteration over the loader is running; end it first")
         run = self._run = _Run(self)
         try:
             while True:
@@ -184,17 +181,13 @@ class OnlineLoader:
                 yield batch
         finally:
             run.close()
-        self.epoch, self.step, self._state = self.epoch + 1, 0, None
+        self._go(self.epoch + 1, 0)
 
-    def set_epoch(self, epoch):
-        """Goes to the beginning of an epoch; stays where it is if it stands in that epoch, as after load_state_dict."""
-        if epoch < self.epoch:
-            raise ScheduleError(f"epoch {epoch} after {self.epoch}: epochs go forward; load_state_dict goes back")
-        if epoch != self.epoch:
-            self.epoch, self.step, self._state = epoch, 0, None
+    def _go(self, epoch, step, state=None):
+        self.epoch, self.step, self._state = epoch, step, state
 
     def state_dict(self):
-        """Where the loader stands, after whole steps; the same on every rank. It lists the samples that are drawn and not trained on yet."""
+        """The position after whole steps, the same on every rank. It lists the samples that were drawn and not trained on."""
         return {"version": 1, "online": True, "samples": len(self.dataset), "plan": self._plan["checksum"], "ranks": self.ranks, "seed": self.seed,
                 "epoch": self.epoch, "step": self.step, **self._stand()}
 
@@ -202,7 +195,7 @@ class OnlineLoader:
         return self._state or {"drawn": [0] * (1 if self._shards is None else self.ranks), "pending": [[]] * self.ranks}
 
     def load_state_dict(self, state):
-        """Goes to where the state says. With one queue, the state may come from another number of ranks, with their plan."""
+        """Goes to the position of a state. With one queue, it may come from another number of ranks and their plan."""
         if not isinstance(state, dict) or not state.get("online"):
             raise ScheduleError("not a resume state of an online loader")
         now = self.state_dict()
@@ -215,12 +208,12 @@ class OnlineLoader:
         except (KeyError, TypeError):
             raise ScheduleError("resume state: epoch, step, drawn or pending is missing") from None
         if len(drawn) != len(now["drawn"]):
-            raise ScheduleError("resume state: it is of another kind: one queue or shards")
-        self.epoch, self.step, self._state = epoch, step, {"drawn": drawn, "pending": pending}
+            raise ScheduleError("resume state: one of the two has shards, the other one queue")
+        self._go(epoch, step, {"drawn": drawn, "pending": pending})
 
 
 class _Run:
-    """One iteration: the threads, and what they hold."""
+    """One iteration: its threads and their data."""
 
     def __init__(self, loader):
         self.loader = loader
@@ -232,7 +225,7 @@ class _Run:
         self.thread.start()
 
     def close(self):
-        """Ends the threads; the other ranks hear of it."""
+        """Ends the threads. The other ranks get an error, unless they are at the end too."""
         self.stop.set()
         self.drawing.end()
         with contextlib.suppress(queue.Empty):
@@ -256,17 +249,15 @@ class _Run:
                 return self.out.put(item, timeout=.1)
 
     def _rounds(self, files):
-        me, fault = self.loader, None
+        me, plan, fault, record = self.loader, self.loader._plan, None, None
         order, before = me._queue()
-        plan = me._plan
         grouping = (Pool if me.pool else Grouping)(me._costs, plan["speeds"], me.window, order, plan["max_samples"], plan["max_tokens"], seed=me.seed + me.epoch)
-        begin, record = me.step, None
+        begin = me.step
         state = json.dumps([me._state, me.epoch, me.step])
         me._greet(None, epoch=me.epoch, step=me.step, state=zlib.crc32(state.encode()))
         at_once = told_at_once(me.window)
-        decided, deep = collections.deque(), me._ahead if me.pool else 0  # steps whose samples are on their way
-        number = 0
-        while True:
+        decided, deep = collections.deque(), me._ahead if me.pool else 0  # steps to hand out; how many may wait for samples
+        for number in itertools.count():
             try:
                 if fault is None and number == 0 and me.rank == 0 and me._record:
                     record = Record(me._record, me, begin)
@@ -287,9 +278,8 @@ class _Run:
             for r, row in enumerate(rows):
                 n = int(row[1])
                 grouping.hear(r, row[_HEAD:_HEAD + n], row[_HEAD + at_once:_HEAD + at_once + n])
-            number += 1
             if any(row[2] for row in rows):
-                continue  # the rest first
+                continue  # some ranks have more samples to report
             if grouping.finished() and not decided:
                 if record:
                     record.end(grouping)
@@ -304,23 +294,30 @@ class _Run:
                     decided.append((step, parts[me.rank], factors[me.rank], self._state(grouping, before)))
                     if me.pool:
                         self._swap(parts)
-                # The same on every rank: a rank in which it fails tells the others in the round after.
+                # All ranks come here in the same round. A rank that fails reports it in the next round.
                 if len(decided) > deep or decided and grouping.finished():
                     self._emit(*decided.popleft())
             except Exception as e:
                 fault = e
 
     def _swap(self, parts):
-        """Asks for the samples of its batch that other ranks hold, and forgets those that others take."""
+        """Asks for samples of this rank's batch that other ranks hold, and drops samples that other ranks take."""
         own, held = parts[self.loader.rank], self.drawing.samples
         self.drawing.drop(i for r, p in enumerate(parts) if r != self.loader.rank for i in p.positions)
         asked = [(i, told) for i, *told in zip(own.positions, own.lengths, own.counts) if i not in held]
         self.drawing.draw([i for i, _ in asked], [told for _, told in asked])
 
     def _emit(self, step, part, factors, state):
+        me = self.loader
         self.drawing.fetch(part.positions)
-        if not self.stop.is_set():
-            self._hand((self._batch(step, part, factors), state))
+        if self.stop.is_set():
+            return
+        positions, samples = self.drawing.take(part.positions)
+        batch = MicroBatch(positions, step, True, factors[0], factors[1], factors[2] if me._labels else None, not part.positions)
+        batch.data = me._collate(samples)
+        if me._pin:
+            batch.data = pin_memory(batch.data)
+        self._hand((batch, state))
 
     def _message(self, number, told, fault):
         at_once = told_at_once(self.loader.window)
@@ -345,20 +342,11 @@ class _Run:
                 raise ScheduleError(f"rank {r}: {row[_HEAD:].tobytes()[:row[1]].decode(errors='replace')}")
         for r, row in enumerate(rows):
             if row[3] != own[3] or row[4] != own[4]:
-                raise ScheduleError(f"rank {r} groups other batches than rank {self.loader.rank} in round {own[3]}: are programs or machines unlike?")
-
-    def _batch(self, step, part, factors):
-        me = self.loader
-        positions, samples = self.drawing.take(part.positions)
-        batch = MicroBatch(positions, step, True, factors[0], factors[1], factors[2] if me._labels else None, not part.positions)
-        batch.data = me._collate(samples)
-        if me._pin:
-            batch.data = pin_memory(batch.data)
-        return batch
+                raise ScheduleError(f"rank {r} makes other batches than rank {self.loader.rank} in round {own[3]}; use the same program on similar machines")
 
     @staticmethod
     def _state(grouping, before):
-        """For a resume: how far the epoch's order is drawn, and what of it is in no step yet."""
+        """The resume state: how much of each queue was drawn, and which of these positions are in no step yet."""
         pending, drawn = grouping.pending(), []
         for q, (front, base) in enumerate(before):
             taken = grouping.taken[q]
@@ -371,6 +359,6 @@ class _Run:
 def _length(sample):
     if isinstance(sample, dict):
         if "input_ids" not in sample:
-            raise ScheduleError("a sample is a dictionary without input_ids: give length=, a function of a sample")
+            raise ScheduleError("a sample is a dictionary without input_ids; give length=, a function of a sample")
         sample = sample["input_ids"]
     return len(sample)

@@ -1,4 +1,4 @@
-"""Batches of one anchor duration as a data set, for evenkeel.Tuner to deal out."""
+"""Batches of equal duration as a data set, for evenkeel.Tuner to distribute."""
 
 import array
 import dataclasses
@@ -15,10 +15,10 @@ from .schedule import Sampler
 
 @dataclasses.dataclass
 class Piece:
-    """One batch. weight is the factor of its mean loss over samples with which the tuner's mean over pieces is that over samples; label_weight
-    likewise over what `labels` counts. Both have the mean 1 over an epoch."""
+    """One batch. Multiply its mean loss over samples by weight, or its mean loss over label tokens by label_weight: the tuner's mean over pieces is
+    then the mean over samples or label tokens. Both weights have the mean 1 over an epoch."""
 
-    data: object  # what collate_fn made
+    data: object  # what collate_fn returned
     weight: float
     label_weight: object  # None without `labels`
     samples: list  # positions in the data set
@@ -29,7 +29,7 @@ class Piece:
 
 
 class Pieces(Dataset):
-    """The batches of an epoch, each about as much work as any other, so that a rank's time is its number of pieces times its pace.
+    """The batches of an epoch. All take about the same time, so a rank's time is proportional to its number of pieces.
 
         pieces = evenkeel.bucket.Pieces(dataset, lengths, "plan.json", collate_fn=collate)
         batches = tuner.batches(pieces.begin, global_batch=64, micro_batch=1)      # 64 pieces a round
@@ -37,22 +37,22 @@ class Pieces(Dataset):
         for (piece,) in tuner.steps(loader):
             (piece.weight * mean_loss(model(piece.data))).backward()
 
-    dataset, lengths, plan, seed, labels, command, cache   as Loader's; the plan may be for any number of ranks
-    collate_fn   of the samples of a piece
+    dataset, lengths, plan, seed, labels, command, cache   as in Loader; the plan may be for any number of ranks
+    collate_fn   makes the data of a piece from its samples
 
-    Every sample that the plan batches is in one piece an epoch, and the pieces of each epoch are cut anew. The weights divide by the mean number of
-    samples of a piece, so that all samples of an epoch count alike: a round that happens to have more samples counts more."""
+    Every sample that the plan batches is in one piece of an epoch. Each epoch is cut anew. Weights are relative to the mean number of samples of a
+    piece, so all samples of an epoch count the same, and a round with more samples counts more."""
 
     def __init__(self, dataset, lengths, plan, *, seed=1, labels=None, collate_fn=default_collate, command=None, cache=None):
         check(dataset, labels)
         self.dataset, self._labels, self._collate = dataset, labels, collate_fn
         self._source = source(lengths, str(plan), len(dataset), seed, command, cache)
-        self._epoch = torch.zeros(1, dtype=torch.int64).share_memory_()  # workers that outlive an epoch see it, too
+        self._epoch = torch.zeros(1, dtype=torch.int64).share_memory_()  # shared with workers that outlive an epoch
         self._read = None
         self.begin(0)
 
     def begin(self, epoch):
-        """Goes to an epoch, and says how many pieces it has."""
+        """Goes to an epoch and returns its number of pieces."""
         self._epoch[0] = epoch
         return len(self)
 
@@ -60,7 +60,7 @@ class Pieces(Dataset):
         return len(self._places()[1])
 
     def _places(self):
-        """The schedule's file, where its pieces begin there, and their samples and labels in all."""
+        """The schedule's path, the position of each piece in it, and the sums of their samples and labels."""
         epoch = int(self._epoch[0])
         if self._read is None or self._read[0] != epoch:
             path = self._source.schedule(epoch, 1, [1.0], None)

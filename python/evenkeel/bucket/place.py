@@ -1,4 +1,4 @@
-"""What the loaders share: a batch, and which rank this is."""
+"""What both loaders share."""
 
 import contextlib
 import os
@@ -8,20 +8,20 @@ from torch.utils.data import IterableDataset
 
 from .schedule import ScheduleError
 
-OURS = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last")
+_OURS = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last")
 
 
 class MicroBatch:
-    """What a rank computes at once.
+    """A batch of a rank.
 
-    data          what the DataLoader collated
+    data          what collate_fn returned
     samples       positions in the data set
     step          optimizer step within the epoch
-    last          whether it is the rank's last of the step: exchange gradients with it, then step the optimizer
-    weight        factor of a mean loss over samples with which DDP's mean over ranks is that over all samples of the step
-    token_weight  the same for a mean loss over input tokens; where samples have a source and a target, over the targets' tokens
+    last          whether it is the rank's last batch of the step: exchange gradients with it, then step the optimizer
+    weight        multiply a mean loss over samples by it: DDP's mean over ranks is then the mean over all samples of the step
+    token_weight  the same for a mean loss over input tokens, or over target tokens if samples are pairs
     label_weight  the same for a mean loss over label tokens; None without the loader's `labels`
-    idle          the rank has no work in this step and takes part with all weights 0
+    idle          whether the rank has no work in this step; all weights are then 0
     """
 
     __slots__ = ("data", "samples", "step", "last", "weight", "token_weight", "label_weight", "idle")
@@ -31,28 +31,46 @@ class MicroBatch:
         self.weight, self.token_weight, self.label_weight, self.idle = weight, token_weight, label_weight, idle
 
     def sync(self, model):
-        """The context for both forward and backward: with DDP or FSDP, gradients are then exchanged with the last batch of a step only.
-        A forward pass outside it makes DDP exchange at once, and the other ranks wait for ever. Full sharding communicates in every
-        forward pass, so it needs a plan with --micro-batches 1. FSDP2 has no no_sync() and is refused."""
+        """A context for the forward and the backward pass. In it, DDP and FSDP exchange gradients only with the last batch of a step. A forward
+        pass outside of it makes DDP exchange gradients at once, and the other ranks wait forever. Full sharding communicates in every forward
+        pass, so it needs a plan with --micro-batches 1. FSDP2 has no no_sync() and is refused."""
         if hasattr(model, "no_sync"):
             return contextlib.nullcontext() if self.last else model.no_sync()
         if torch.distributed.is_available() and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
-            raise ScheduleError(f"batch.sync({type(model).__name__}): it has no no_sync(), so each of a step's batches would exchange gradients and ranks wait for ever; give it the model as DDP or FSDP wrapped it")
+            raise ScheduleError(
+                f"batch.sync({type(model).__name__}): it has no no_sync(), so every batch would exchange gradients and ranks would wait forever; "
+                "pass the model that DDP or FSDP returned")
         return contextlib.nullcontext()
 
     def __repr__(self):
         return f"MicroBatch(step={self.step}, {len(self.samples)} samples, weight={self.weight:.4g}, last={self.last}, idle={self.idle})"
 
 
-def check(dataset, labels=None, why="lengths belong to positions"):
-    """Refuses a data set without positions, and labels that are not its own."""
+class Epochs:
+    """The position of a loader: an epoch, and a step in it."""
+
+    epoch = step = 0
+
+    def set_epoch(self, epoch):
+        """Goes to the beginning of an epoch. If the loader is in that epoch already, as after load_state_dict, it stays where it is."""
+        if epoch < self.epoch:
+            raise ScheduleError(f"epoch {epoch} after {self.epoch}: epochs only go forward; load_state_dict goes back")
+        if epoch != self.epoch:
+            self._go(epoch, 0)
+
+
+def check(dataset, labels=None, others=()):
+    """Refuses a data set without positions, labels of another data set, and arguments of DataLoader that a plan replaces."""
+    if wrong := [k for k in _OURS if k in others]:
+        raise ScheduleError(f"{', '.join(wrong)}: the plan says which samples make a batch; leave it out")
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
-        raise ScheduleError(f"the data set has no length and no positions (an IterableDataset): {why}")
+        raise ScheduleError("the data set has no length and no positions (an IterableDataset); the loader needs both")
     if labels is not None and len(labels) != len(dataset):
         raise ScheduleError(f"labels: {len(labels)} of them; the data set has {len(dataset)} samples")
 
 
 def place(rank, ranks):
+    """The rank and the number of ranks: as given, or of torch.distributed, or of the environment."""
     if (rank is None) != (ranks is None):
         raise ScheduleError("give both rank and ranks, or neither")
     if rank is None:

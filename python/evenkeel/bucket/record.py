@@ -1,4 +1,4 @@
-"""An online epoch as a schedule, from which it can be replayed."""
+"""Writes an online epoch as a schedule, so that it can be replayed."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from .schedule import ScheduleError
 
 
 class Record:
-    """The epoch as a schedule, written by rank 0 while it runs: as NAME.part until the epoch is through."""
+    """The schedule of an epoch. Rank 0 writes it during the epoch, as NAME.part until the end."""
 
     def __init__(self, name, loader, begin):
         self.path = str(name).replace("{epoch}", str(loader.epoch))
@@ -21,7 +21,7 @@ class Record:
             except (OSError, ValueError, KeyError):
                 pass
             if {json.loads(l)["step"] for l in lines} != set(range(begin)):
-                raise ScheduleError(f"{self.part}: it lacks steps before step {begin}, where the epoch is resumed: bring the file that the job wrote, or resume without record=")
+                raise ScheduleError(f"{self.part}: steps before step {begin} are missing; restore the file that the job wrote, or resume without record=")
         self.file = open(self.part, "wb")
         self.file.writelines(lines)
         self.file.flush()

@@ -1,11 +1,11 @@
-"""Reads schedules of `evenkeel bucket schedule`, in the manner of torch.utils.data.Sampler.
+"""Reads schedules of `evenkeel bucket schedule`.
 
     sampler = evenkeel.bucket.Sampler("epoch0.jsonl", rank=rank)
     for step in sampler.steps():
         for batch in step:                   # usually one; a faster rank may have several
             loss = batch.weight * mean_loss(batch.samples)
 
-It needs the standard library alone; where torch is installed, Sampler is one of torch's.
+It needs only the standard library. If torch is installed, Sampler is a torch.utils.data.Sampler.
 """
 
 import json
@@ -20,24 +20,22 @@ except ImportError:
     _Sampler = object
 
 Batch = namedtuple("Batch", "step weight token_weight samples")
-Batch.__doc__ = """One batch of a rank. weight is the factor of its mean loss over samples with which DDP's mean over ranks is the mean
-over all samples of the step; token_weight that of its mean loss over tokens (None in files that lack it)."""
+Batch.__doc__ = """One batch of a rank. Multiply its mean loss over samples by weight, or its mean loss over tokens by token_weight: DDP's mean over
+ranks is then the mean over the step. token_weight is None if the file has none."""
 
-
-# A line as evenkeel writes it: other ranks' need not be parsed.
+# The beginning of a line as evenkeel writes it. It saves parsing the lines of other ranks.
 _USUAL = re.compile(rb'\{"step":(\d+),"rank":(\d+),')
 
 
 class ScheduleError(ValueError):
-    """The file is no schedule, or damaged, or does not fit."""
+    """The file is not a schedule, is damaged, or does not fit the job."""
 
 
 class Sampler(_Sampler):
-    """The batches of one rank in one epoch, as lists of sample positions.
+    """The batches of one rank in one epoch, from `step` on, as lists of sample positions.
 
-    Iterating gives the batches from `step` on; len() is their number, counted when it is first asked for. The whole file
-    is checked against its checksum at the beginning (about a second a gigabyte); its lines are read as they are needed,
-    one in memory, from the step wanted. A fresh epoch is a fresh file."""
+    The constructor compares the whole file with its checksum, which takes about a second per gigabyte. Lines are read when they are needed,
+    one at a time. Each epoch has a file of its own."""
 
     def __init__(self, path, rank, ranks=None, step=0):
         self.path, self.rank = str(path), rank
@@ -49,8 +47,6 @@ class Sampler(_Sampler):
         if step and not first <= step <= self.header["steps"]:
             raise ScheduleError(f"step {step}: the file holds {first} to {self.header['steps']}")
         self.step = step or first
-        self._batches = None
-        self._plain = False
 
     def _value(self, line, at):
         try:
@@ -62,7 +58,7 @@ class Sampler(_Sampler):
         return value
 
     def _checked(self, f, crc):
-        """Where the last line begins, once all before it is found sound."""
+        """Compares the file with its checksum. Returns where the last line begins."""
         start = f.tell()
         size = f.seek(0, os.SEEK_END)
         f.seek(max(start, size - 4096))
@@ -92,11 +88,11 @@ class Sampler(_Sampler):
         return header
 
     def _seek(self, f):
-        """Goes to the first line of the step wanted, or of one after it: steps never fall."""
-        low, high = self._start, self._end  # the line begins in low..high
+        """Goes to the first line of self.step or of a later step, by binary search: the lines are ordered by step."""
+        low, high = self._start, self._end  # the line begins between them
         while low < high:
             middle = (low + high) // 2
-            f.seek(middle - 1)  # the line break before a line counts to it
+            f.seek(middle - 1)  # from the line break before a line
             f.readline()
             begin = f.tell()
             if begin >= high or self._step(f.readline(), begin)[0] >= self.step:
@@ -106,7 +102,7 @@ class Sampler(_Sampler):
         f.seek(low)
 
     def _step(self, line, at):
-        """Step, rank and, where it had to be parsed, all of a line."""
+        """The step and the rank of a line, and its value if it had to be parsed."""
         if m := _USUAL.match(line):
             return int(m[1]), int(m[2]), None
         value = self._value(line, at)
@@ -115,7 +111,7 @@ class Sampler(_Sampler):
         return value["step"], value["rank"], value
 
     def _own(self):
-        """This rank's lines from the step on: step, text, place, and value where it was parsed."""
+        """This rank's lines from the step on: step, text, position in the file, and the value if it was parsed."""
         with open(self.path, "rb") as f:
             self._seek(f)
             at, before = f.tell(), self.step
@@ -128,18 +124,14 @@ class Sampler(_Sampler):
                     yield step, line, at, value
                 at, before = at + len(line), step
 
-    def _lines(self):
-        for _, batch in self.places():
-            yield batch
-
     def places(self):
-        """Yields this rank's batches from the step on, each with the byte of the file where its line begins."""
+        """Yields this rank's batches from the step on, each with the position of its line in the file."""
         for step, line, at, value in self._own():
             value = value or self._value(line, at)
             yield at, Batch(step, value.get("weight", 1.0), value.get("token_weight") or None, value["samples"])
 
     def totals(self, counts):
-        """Yields, for every step from `step` on, the sum of counts over the samples of all ranks."""
+        """Yields for every step from `step` on the sum of counts over the samples of all ranks."""
         with open(self.path, "rb") as f:
             self._seek(f)
             at, of, total = f.tell(), self.step, 0
@@ -156,51 +148,30 @@ class Sampler(_Sampler):
             of, total = of + 1, 0
 
     def __iter__(self):
-        self._plain = True
-        for batch in self._lines():
+        for _, batch in self.places():
             yield batch.samples
 
     def __len__(self):
-        if self._batches is None:
-            self._batches = sum(1 for _ in self._own())
-        return self._batches
+        return sum(1 for _ in self._own())
 
     def steps(self):
-        """Yields, for every step, the list of this rank's batches: empty where it only takes part in the exchange. After
-        a step's work `state_dict` says where to go on."""
-        lines = self._lines()
-        ahead = next(lines, None)
+        """Yields for every step the list of this rank's batches. The list is empty if the rank has no work in the step."""
+        batches = (batch for _, batch in self.places())
+        ahead = next(batches, None)
         for step in range(self.step, self.header["steps"]):
-            batches = []
+            own = []
             while ahead is not None and ahead.step == step:
-                batches.append(ahead)
-                ahead = next(lines, None)
-            yield batches
+                own.append(ahead)
+                ahead = next(batches, None)
+            yield own
             self.step = step + 1
 
-    def state_dict(self, step=None):
-        """The resume state after `step` steps (default: those that steps() has finished): what `evenkeel bucket schedule
-        --resume` reads as JSON. Who iterates over batches instead of steps() must say how many steps are done: a
-        DataLoader draws batches ahead, so that the sampler cannot know."""
-        if step is None and self._plain:
-            raise ScheduleError("batches were drawn without their steps: give state_dict(step), or use evenkeel.bucket.Loader, which counts them")
-        return self._state(self.step if step is None else step)
-
-    def _state(self, step):
+    def state_dict(self):
+        """The resume state before `step`, as `evenkeel bucket schedule --resume` reads it in JSON. steps() advances `step`; iteration does not."""
         h = self.header
         state = {"version": 1, "data": h.get("data", ""), "plan": h.get("plan", ""), "ranks": h["ranks"], "seed": h.get("seed", 1),
-                 "epoch": h.get("epoch", 0), "step": step}
+                 "epoch": h.get("epoch", 0), "step": self.step}
         if parts := [dict(p) for p in h.get("parts", ())]:
-            parts[-1]["steps"] = step - sum(p["steps"] for p in parts[:-1])
+            parts[-1]["steps"] = self.step - sum(p["steps"] for p in parts[:-1])
             state["parts"] = parts
         return state
-
-    def load_state_dict(self, state):
-        """Goes on in the same epoch after the state's steps."""
-        now = self._state(state["step"])
-        for k in ("data", "plan", "ranks", "seed", "epoch", "parts"):
-            if state.get(k) != now.get(k):
-                raise ScheduleError(f"resume state: {k} is {state.get(k)!r}, the schedule's {now.get(k)!r}")
-        if not self.header.get("from", 0) <= state["step"] <= self.header["steps"]:
-            raise ScheduleError(f"resume state: step {state['step']} is not in the schedule")
-        self.step, self._batches, self._plain = state["step"], None, False

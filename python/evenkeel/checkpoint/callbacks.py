@@ -1,11 +1,10 @@
-"""A Job within the trainers of Lightning and transformers.
+"""Checkpoints within the trainers of Lightning and transformers.
 
     trainer = lightning.Trainer(callbacks=[callbacks.lightning("run.ckpt")])
     trainer = transformers.Trainer(..., callbacks=[callbacks.transformers("run.ckpt")])
 
-Both restore when training begins. They save after the steps that due() names, or every so many steps. They are written against the sources of
-Lightning 2 (trainer/trainer.py, loops/training_epoch_loop.py) and transformers 4 (trainer.py, trainer_callback.py); the tests use stand-ins that make
-the calls in the same order.
+Both restore when training begins, and save when due() says so or at a fixed number of steps. They were written from the sources of Lightning 2
+(trainer/trainer.py, loops/training_epoch_loop.py) and transformers 4 (trainer.py, trainer_callback.py). The tests use stand-ins that make the same calls.
 """
 
 import copy
@@ -14,6 +13,7 @@ import importlib
 import json
 import os
 import zlib
+from types import SimpleNamespace
 
 from . import interchange, tensor_file
 from .file.errors import Usage
@@ -23,7 +23,7 @@ from .state.parameters import newest
 
 
 def _base(*names):
-    """The library's class of callbacks; without the library a plain class, for what calls in the same way."""
+    """The library's class of callbacks, or object without the library."""
     for module, name in names:
         try:
             return getattr(importlib.import_module(module), name)
@@ -32,18 +32,11 @@ def _base(*names):
     return object
 
 
-class _State:
-    """What a Job saves of a trainer: plain values that two functions get and set."""
-
-    def __init__(self, get, put):
-        self.state_dict, self.load_state_dict = get, put
-
-
 class _Callback:
     """What both callbacks share."""
 
     saved = None  # the Job, during training
-    _generators = None  # restored, and to be set once the trainer is where they were saved
+    _generators = None  # the restored generators, until the trainer is where they were saved
 
     def _continue_generators(self):
         if self._generators is not None:
@@ -57,8 +50,8 @@ class _Callback:
 
 
 def _between_batches(state, loaders):
-    """The state of Lightning's loops as it is between two batches. When a step's validation and schedulers are done, the next batch is fetched and counted
-    as ready already: restored like that, the loops skip it where it is an epoch's last, and a loader with a state of its own skips it always."""
+    """The state of Lightning's loops between two batches. After a step's validation and schedulers, Lightning has already fetched the next batch and counts
+    it as ready. Restored like that, the loops would skip it if it is an epoch's last, and a loader with a state would always skip it."""
     state = copy.deepcopy(state)
     progress = state.get("epoch_loop.batch_progress")
     if progress and progress["current"]["ready"] > progress["current"]["completed"]:
@@ -71,22 +64,24 @@ def _between_batches(state, loaders):
 
 
 def lightning(path, every=0, **options):
-    """A callback for Lightning's Trainer. every: save after so many optimizer steps; 0: at the automatic interval. Other options are Job's.
+    """A callback for Lightning's Trainer. every: optimizer steps between saves; 0: the automatic interval. Other options are Job's.
 
-    It saves module, optimizers, schedulers, the loops' progress and the generators. Lightning does not restore a data loader's position within an
-    epoch: give it a loader with a state of its own, or save at the end of epochs. It works only with automatic optimization.
+    It saves module, optimizers, schedulers, the loops' progress and the generators. Lightning does not restore the position of a data loader within
+    an epoch: use a loader with a state, or save at the end of epochs. Only automatic optimization is supported.
     """
 
     class Checkpoints(_Callback, _base(("lightning.pytorch.callbacks", "Callback"), ("pytorch_lightning.callbacks", "Callback"))):
         def __init__(self):
             super().__init__()
             self._step = -1  # the newest step that was saved or restored
-            self._loaders = None  # states of loaders that have one, after the newest batch that was trained on
+            self._loaders = None  # the states of loaders after the newest batch that was trained on
 
         def _objects(self, trainer, module):
             if not module.automatic_optimization:
-                raise Usage("manual optimization: call Job yourself, ready() before each optimizer.step()")
-            out = {"model": module, "loops": _State(lambda: _between_batches(trainer.fit_loop.state_dict(), self._loaders), trainer.fit_loop.load_state_dict)}
+                raise Usage("manual optimization is not supported; use Job, with ready() before each optimizer.step()")
+            loops = SimpleNamespace(load_state_dict=trainer.fit_loop.load_state_dict)
+            loops.state_dict = lambda: _between_batches(trainer.fit_loop.state_dict(), self._loaders)
+            out = {"model": module, "loops": loops}
             out.update({f"optimizer{i}": o for i, o in enumerate(trainer.optimizers)})
             out.update({f"scheduler{i}": c.scheduler for i, c in enumerate(trainer.lr_scheduler_configs)})
             scaler = getattr(getattr(trainer, "precision_plugin", None), "scaler", None)
@@ -96,21 +91,21 @@ def lightning(path, every=0, **options):
 
         def on_fit_start(self, trainer, module):
             if getattr(trainer, "ckpt_path", None):
-                raise Usage("the Trainer restores from ckpt_path itself; leave one of them out")
+                raise Usage("the Trainer restores from ckpt_path; leave out ckpt_path or the callback")
             self.saved = Job(path, **options)
             state = self.saved.restore(**self._objects(trainer, module))
-            if state:  # the generators again once the first batch is fetched, as when it was saved
+            if state:  # the generators are set when the first batch is fetched, as when they were saved
                 self._step, self._generators = state.step, values.generators()
 
         def on_train_batch_end(self, trainer, module, *_):
             self._loaders = copy.deepcopy(trainer.fit_loop.state_dict().get("state_dict", {}).get("combined_loader"))
 
         def on_train_epoch_start(self, trainer, module):
-            self._loaders = None  # at the beginning of an epoch they begin, too
+            self._loaders = None  # an epoch begins with new loaders
 
         def on_train_batch_start(self, trainer, module, batch, batch_idx):
             self._continue_generators()
-            self._save(trainer, module, False)  # the step before is complete now, with validation and schedulers
+            self._save(trainer, module, False)  # the last step is complete now, with validation and schedulers
 
         def _save(self, trainer, module, last):
             step = trainer.global_step - 1
@@ -138,10 +133,10 @@ def lightning(path, every=0, **options):
 
 
 def transformers(path, every=0, **options):
-    """A callback for Hugging Face's Trainer. every: save after so many steps; 0: at the automatic interval. Other options are Job's.
+    """A callback for Hugging Face's Trainer. every: steps between saves; 0: the automatic interval. Other options are Job's.
 
-    To resume, make a folder with resume_folder(path, folder) and call trainer.train(resume_from_checkpoint=folder): the Trainer reads its position in
-    the data from it, and the callback restores the rest, to the bit. Set save_strategy="no" if this is to be the only checkpoint.
+    To resume, call trainer.train(resume_from_checkpoint=resume_folder(path, folder)). The Trainer reads its position in the data from the folder, and the
+    callback restores the rest exactly. Set save_strategy="no" if you need no other checkpoints.
     """
 
     class Checkpoints(_Callback, _base(("transformers", "TrainerCallback"))):
@@ -150,7 +145,7 @@ def transformers(path, every=0, **options):
             optimizer = getattr(optimizer, "optimizer", optimizer)  # accelerate wraps both
             lr_scheduler = getattr(lr_scheduler, "scheduler", lr_scheduler)
             plain = {k: v for k, v in dataclasses.asdict(state).items() if isinstance(v, (int, float, str, bool, list, dict, type(None)))}
-            return {"model": model, "optimizer": optimizer, "scheduler": lr_scheduler, "trainer": _State(lambda: plain, lambda _: None)}
+            return {"model": model, "optimizer": optimizer, "scheduler": lr_scheduler, "trainer": SimpleNamespace(state_dict=lambda: plain, load_state_dict=lambda _: None)}
 
         def on_train_begin(self, args, state, control, model=None, optimizer=None, lr_scheduler=None, **_):
             self.saved = Job(path, **options)
@@ -159,13 +154,14 @@ def transformers(path, every=0, **options):
             at = found.step + 1 if found else 0
             if at != state.global_step:
                 self._close(False)
-                raise Usage(f"{path} holds {at} steps, the Trainer begins after {state.global_step}; call train(resume_from_checkpoint=folder) with a folder of callbacks.resume_folder")
+                raise Usage(f"{path} has {at} steps, the Trainer begins after {state.global_step}; call train(resume_from_checkpoint=folder) with a folder of "
+                            "callbacks.resume_folder")
             if found:
                 self._generators = values.generators()
-                values.set_generators(before)  # until the batches before are skipped
+                values.set_generators(before)  # until the Trainer has skipped the earlier batches
 
         def on_epoch_begin(self, args, state, control, **_):
-            if float(state.epoch or 0).is_integer():  # it was saved before the sampler of this epoch drew its order
+            if float(state.epoch or 0).is_integer():  # saved before the sampler drew the order of this epoch
                 self.on_step_begin(args, state, control)
 
         def on_step_begin(self, args, state, control, **_):
@@ -185,7 +181,7 @@ def transformers(path, every=0, **options):
 
 
 def resume_folder(path, folder):
-    """Makes a folder for resume_from_checkpoint with the Trainer's own state and the weights that it needs. Returns the folder's name."""
+    """Creates a folder for resume_from_checkpoint with the Trainer's state and the weights. Returns its name."""
     paths, step = newest(path)
     with tensor_file.open_(paths[0], read_only=True) as ck:
         state, _ = ck.at(step)

@@ -1,5 +1,4 @@
-"""Checkpoints in other formats: safetensors, written and read without another library, and torch.distributed.checkpoint (DCP), if the installed torch
-has it (2.0 and newer)."""
+"""Checkpoints in other formats: safetensors, and torch.distributed.checkpoint (DCP) if torch has it (2.0 and newer)."""
 
 import contextlib
 import inspect
@@ -10,10 +9,10 @@ import warnings
 
 import torch
 
-from . import tensor_file
 from .file import layout
 from .file.errors import Corrupt, Schema, Usage
 from .file.layout import MOMENT, PARAMETER
+from .state.parameters import opened, wanted
 
 _NAMES = {1: "F16", 2: "BF16", 3: "F32", 4: "F64", 5: "I8", 6: "I16", 7: "I32", 8: "I64", 9: "U8", 10: "U16", 11: "U32", 12: "U64", 13: "BOOL"}
 _KINDS = {2: "moment", 3: "buffer"}  # as the Go package names them
@@ -22,21 +21,21 @@ _MAX_HEADER = 100 << 20
 
 @contextlib.contextmanager
 def _opened(paths, step):
-    """The places (file, place) of one step by name, and the step."""
-    paths = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-    with contextlib.ExitStack() as stack:
-        files = [stack.enter_context(tensor_file.open_(p, read_only=True)) for p in paths]
-        if step is None:
-            common = set.intersection(*({r.step for r in ck._found().values()} for ck in files))
-            if not common:
-                raise Corrupt(f"{paths[0]}: there is no checkpoint of all its files")
-            step = max(common)
+    """The arrays of a step, by default the newest, as name -> (file, place); and the step."""
+    with opened(paths) as (files, steps):
+        step = steps[0] if step is None else step
         yield {place[0].name: (ck, place) for ck in files for place in ck.at(step)[1]}, step
+
+
+def _read(ck, place):
+    t = torch.empty(place[0].shape, dtype=layout.TORCH[place[0].dtype])
+    ck.read(place, t)
+    return t
 
 
 @contextlib.contextmanager
 def replacing(out, mode, **options):
-    """A file to be written. It takes its name, and the place of an existing file, once everything is written and durable."""
+    """Opens a file for writing. It replaces an existing file when everything is written and durable."""
     temporary = f"{out}.writing"
     try:
         with open(temporary, mode, **options) as f:
@@ -45,7 +44,7 @@ def replacing(out, mode, **options):
             os.fsync(f.fileno())
         os.replace(temporary, out)
     except OSError as e:
-        e.filename = e.filename or out  # a full disk does not say whose
+        e.filename = e.filename or out  # the error of a full disk has no name
         raise
     finally:
         if os.path.lexists(temporary):
@@ -53,27 +52,20 @@ def replacing(out, mode, **options):
 
 
 def to_safetensors(paths, out, step=None, moments=False):
-    """Writes the parameters and buffers of a checkpoint file, or of the files of all ranks, as a safetensors file; with moments, the moments too.
-    Every tensor is verified. An existing file is replaced once everything is written. Returns the step: by default the newest that all files have."""
+    """Writes the parameters and buffers of a checkpoint file, or of the files of all ranks, as a safetensors file; with moments=True, the moments too.
+    Every tensor is verified. An existing file is replaced at the end. step: by default the newest that all files have. Returns the step."""
     if os.uname().machine not in ("x86_64", "aarch64"):
         raise Usage("safetensors needs a little-endian machine")
     with _opened(paths, step) as (places, step):
         entries = sorted((p[0] for _, p in places.values() if moments or p[0].kind != MOMENT), key=_by_size)
         kinds = {e.name: _KINDS[e.kind] for e in entries if e.kind != PARAMETER}
         metadata = {"evenkeel.step": str(step), "evenkeel.cursor": "0", "evenkeel.random": "", "evenkeel.scalars": "{}", "evenkeel.kinds": json.dumps(kinds)}
-
-        def read(e):
-            ck, place = places[e.name]
-            t = torch.empty(e.shape, dtype=layout.TORCH[e.dtype])
-            ck.read(place, t)
-            return t
-
-        _write(out, entries, metadata, read)
+        _write(out, entries, metadata, lambda e: _read(*places[e.name]))
         return step
 
 
 def write_safetensors(tensors, out):
-    """Writes named tensors as a safetensors file. An existing file is replaced once everything is written."""
+    """Writes named tensors as a safetensors file. An existing file is replaced at the end."""
     entries = sorted(layout.describe({n: (t, PARAMETER) for n, t in tensors.items()})[0], key=_by_size)
     _write(out, entries, {}, lambda e: layout.stored(tensors[e.name]))
 
@@ -117,23 +109,15 @@ def _header(f, size):
 
 
 def from_safetensors(path, module, rename=None, strict=True):
-    """Loads a module's parameters and buffers from a safetensors file of this or another program. rename and strict are as in checkpoint.load_parameters. If
-    anything does not fit, nothing is changed."""
+    """Loads a module's parameters and buffers from a safetensors file. rename and strict are as in checkpoint.load_parameters. If a tensor does not fit,
+    nothing is changed."""
     with open(path, "rb") as f:
         try:
             header, start = _header(f, os.fstat(f.fileno()).st_size)
         except Corrupt as e:
             raise Corrupt(f"{path}: {e}") from None
         loads = []
-        for name, t in [(n, p.detach()) for n, p in module.named_parameters()] + list(module.named_buffers()):
-            there = rename(name) if rename else name
-            if there is None:
-                continue
-            if there not in header:
-                if strict:
-                    raise Schema(f"{path}: tensor {there!r} is not in the file")
-                continue
-            e = layout.describe({name: (t, PARAMETER)})[0][0]
+        for there, t, e in wanted(path, module, rename, strict, header):
             was = header[there]
             if (_NAMES[e.dtype], list(e.shape), e.length) != (was["dtype"], was["shape"], was["data_offsets"][1] - was["data_offsets"][0]):
                 raise Schema(f"{path}: tensor {there!r} is {was['dtype']} of shape {was['shape']}, in the module {_NAMES[e.dtype]} of {list(e.shape)}")
@@ -157,8 +141,8 @@ def _dcp():
 
 
 def _alone(dcp, what, state, **storage):
-    """Saves or loads without the other ranks. 2.0 and 2.1 have save_state_dict alone; save has had no_dist in 2.2, not in those that followed, which take part in
-    a collective operation wherever a group is in use, and has it again in newer ones."""
+    """Saves or loads without the other ranks. torch 2.0 and 2.1 have only save_state_dict. save has no_dist in 2.2 and in new versions; between them it
+    uses collective operations if a group is in use."""
     new, old = getattr(dcp, what, None), getattr(dcp, f"{what}_state_dict", None)
     if new is not None and "no_dist" in inspect.signature(new).parameters:
         new(state, **storage, no_dist=True)
@@ -167,21 +151,19 @@ def _alone(dcp, what, state, **storage):
             warnings.filterwarnings("ignore", message=".*deprecated")
             old(state, **storage, no_dist=True)
     elif getattr(torch.distributed, "is_initialized", bool)():
-        raise Usage(f"this torch's checkpoint.{what} takes all ranks; call it outside of the job")
+        raise Usage(f"this torch's checkpoint.{what} needs all ranks; call it outside of the job")
     else:
         new(state, **storage)
 
 
 def to_dcp(paths, folder, step=None):
-    """Writes a checkpoint as torch.distributed.checkpoint does, from this process alone: parameters and buffers as "model", and the moments as
+    """Writes a checkpoint in the format of torch.distributed.checkpoint, without other ranks: parameters and buffers below "model", moments below
     "optimizer.state.NAME". Returns the step."""
     dcp = _dcp()
     with _opened(paths, step) as (places, step):
         state, names = {"model": {}, "optimizer": {"state": {}}}, sorted((n for n, (_, p) in places.items() if p[0].kind == PARAMETER), key=len, reverse=True)
         for name, (ck, place) in places.items():
-            e = place[0]
-            t = torch.empty(e.shape, dtype=layout.TORCH[e.dtype])
-            ck.read(place, t)
+            e, t = place[0], _read(ck, place)
             of = next((p for p in names if name.startswith(p + ".")), None) if e.kind == MOMENT else None
             if of is None:
                 state["model"][name] = t
@@ -192,7 +174,7 @@ def to_dcp(paths, folder, step=None):
 
 
 def from_dcp(folder, module):
-    """Loads a module's parameters and buffers from what torch.distributed.checkpoint wrote under "model"."""
+    """Loads a module's parameters and buffers, which torch.distributed.checkpoint wrote below "model"."""
     dcp = _dcp()
     state = {"model": module.state_dict()}
     _alone(dcp, "load", state, storage_reader=dcp.FileSystemReader(folder))

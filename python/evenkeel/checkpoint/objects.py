@@ -10,18 +10,17 @@
             optimizer.zero_grad()
             saved.save(step, model=model, optimizer=optimizer, scheduler=scheduler)     # returns at once
 
-save() looks up the objects' tensors when it is called, so reloaded optimizers, moved models and reassigned buffers are saved as they are then. An
-object is a module, an optimizer, a torch.Generator, or anything with state_dict() and load_state_dict(). The generators of torch, numpy and random,
-and those of CUDA if it is in use, are saved too. Saving does not change the run, for any optimizer whose state is tensors and plain values per
-parameter; LBFGS, which keeps lists of tensors, is refused.
+save() looks up the tensors of the objects when it is called, so reloaded optimizers, moved models and reassigned buffers are saved as they are then. An
+object is a module, an optimizer, a torch.Generator, or anything with state_dict() and load_state_dict(). The generators of torch, numpy and random, and of
+CUDA if it is in use, are saved too. Saving does not change the run. The state of an optimizer must be tensors and plain values per parameter; LBFGS, which
+keeps lists of tensors, is refused.
 
-With torch.distributed, every rank of the group calls the same methods. The ranks have the same model (DDP). Each writes its share of the arrays into
-a file of its own, PATH.gG.RofN, and a checkpoint counts once all of these files are durable. All ranks must see all files. Buffers, and tensors in
-objects other than modules and optimizers, are rank 0's; generators and plain values are each rank's own. A restore with another number of ranks needs
-reshard=True.
+With torch.distributed, all ranks call the same methods. They have the same model (DDP). Each rank writes its share of the arrays into a file of its own,
+PATH.gG.RofN. A checkpoint counts once all of these files are durable. All ranks must see all files. Buffers, and tensors in objects other than modules
+and optimizers, come from rank 0; generators and plain values come from each rank. A restore with another number of ranks needs reshard=True.
 
-The first save creates the file, when the optimizer's state exists. If more state appears later (a parameter that had no gradient before), a new file
-is created, which replaces the old one once it has the checkpoint.
+The first save creates the file, because the optimizer's state exists then. If more state appears later, as when a parameter gets its first gradient, a new
+file replaces the old one once it has a checkpoint.
 """
 
 import os
@@ -33,32 +32,30 @@ from .file.errors import CheckpointError, Schema, Usage
 from .file.layout import PARAMETER
 from .interval import Interval
 from .state import sets
-from .state.layer_save import LayerSave
 from .state.plan import Plan, stripe
-from .state.ranks import text
-from .state.restoring import Restoring
+from .state.restoring import Restoring, text
 
 
 class Job(Restoring):
-    """Saves and restores a job's objects. group: a torch.distributed group, by default all ranks if torch.distributed is in use."""
+    """Saves and restores a job's objects, on all ranks of torch.distributed if it is in use."""
 
-    def __init__(self, path, group=None, slots=3, keep_every=0, keep_best=None, budget=0.01):
-        """keep_every: keeps the checkpoint of every step that is a multiple of it, in files PATH.stepN. keep_best: "min" or "max"; keeps the
-        checkpoint with the best metric given to save(), in PATH.best. Restore both as any other: Job(PATH.best).restore(). budget: the share of time
-        that saving may add if due() decides which steps to save. slots: how many checkpoints a file has room for, 2 to 16.
+    def __init__(self, path, slots=3, keep_every=0, keep_best=None, budget=0.01):
+        """slots: the number of checkpoints for which a file has room, 2 to 16. keep_every: also keep the checkpoint of every step that is a multiple of
+        it, in files PATH.stepN. keep_best: "min" or "max"; also keep the checkpoint with the best metric of save(), in PATH.best. Restore both like any
+        other: Job(PATH.best).restore(). budget: the share of time that saving may take if due() decides which steps to save.
         """
         if keep_best not in (None, "min", "max") or not isinstance(keep_every, int) or keep_every < 0:
             raise Usage(f"keep_every is {keep_every!r}, must be a number of steps; keep_best is {keep_best!r}, must be min, max or None")
-        super().__init__(os.fspath(path), group)
+        super().__init__(os.fspath(path))
         self.slots = slots
         self.keep_every, self.keep_best, self._best, self.best = keep_every, keep_best, None, None
-        self.durable = None  # the newest step that is known to be durable on all ranks
-        self._generation = 0  # of the files that are written
-        self._retired = []  # files of an older generation, removed once the new one counts
-        self._old = None  # the file before, locked until the new one has taken its place
-        self._pending = None  # step committed here and not yet known to be so everywhere
+        self.durable = None  # the newest step that is durable on all ranks
+        self._generation = 0  # of the present files
+        self._retired = []  # older files, to be removed once the new ones have a checkpoint
+        self._old = None  # the file before, locked until it is replaced
+        self._pending = None  # a step committed here that may not be durable on all ranks yet
         self._objects = {}
-        self._interval, self.interval = Interval(budget), 1  # steps from a save to the next; all ranks take the longest
+        self._interval, self.interval = Interval(budget), 1  # steps between saves: the longest of all ranks
         self._since, self._stepped, self._begun, self._flying, self._took = 0, None, False, False, None
 
     def __enter__(self):
@@ -68,41 +65,25 @@ class Job(Restoring):
         self.close(wait=kind is None)
 
     def restore(self, reshard=False, behind=False, **objects):
-        """Restores the objects from the newest checkpoint that verifies on all ranks. None: nothing was saved yet.
+        """Restores the objects from the newest checkpoint that verifies on all ranks. Returns a State of step and cursor, or None if nothing was saved.
 
-        It returns a State of step and cursor. Corrupt: something was saved and nothing verifies. Schema: the objects differ from those that were
-        saved; the message names the first difference. With reshard and another number of ranks, rank r takes the generators and other objects of
-        saved rank r modulo the saved number of ranks.
+        Raises Corrupt if something was saved and nothing verifies, and Schema with the first difference if the objects differ from the saved ones.
+        With reshard and another number of ranks, rank r takes the generators and other objects of saved rank r modulo the saved number of ranks.
 
-        With behind, it returns before the arrays are read: in the first forward pass a module waits for each parameter when it uses it, and the
-        optimizer's state is read afterwards. Everything is verified before it is used; ready() or the next save waits for the rest. An array that
-        does not verify raises Corrupt there. Then restore again without behind, which looks for an older checkpoint. Only modules wait: references to
+        With behind, it returns before the arrays are read. In the first forward pass a module waits for each parameter when it uses it; the
+        optimizer's state is read afterwards. Everything is verified before it is used. ready() or the next save waits for the rest. An array that
+        does not verify raises Corrupt there; then restore again without behind, which looks for an older checkpoint. Only modules wait: references to
         parameters that are kept elsewhere do not.
         """
         self._close_file()
         self.faults = []
-        state = None
-        found = self._everywhere(lambda: sets.sets(self.path))
-        if any(s != found for (s,) in self._agree(None, found)):
-            raise Usage(f"{self.path}: the ranks see different files; all must see the files of all")
-        for generation, ranks, paths, missing in found:
-            steps, faults = self._everywhere(lambda paths=paths, missing=missing: sets.common(paths, missing))
-            self.faults += faults
-            self._generation = max(self._generation, generation)
-            if not steps:
-                continue
+        state, latest = None, self._latest()
+        if latest:
+            ranks, paths, steps, _ = latest
             if ranks != self.ranks and not reshard:
                 raise Schema(f"{paths[0]}: the checkpoint is of {ranks} ranks, this job has {self.ranks}; pass reshard=True to restore it here")
             state = self._newest(paths, steps, objects, behind)
-            if ranks == self.ranks:
-                if not behind:
-                    self._everywhere(lambda paths=paths: self._take_up(paths[self.rank], state))
-                else:
-                    self._behind = (paths[self.rank], state)
-                self._generation = generation
-            else:
-                self._retired = paths
-            break
+            self._continue(latest, state, behind)
         self._restored, self._objects = True, objects
         if self.keep_best:
             self._best = self._beside(".best", 3)
@@ -113,8 +94,33 @@ class Job(Restoring):
             self._complete()
         return state
 
+    def _latest(self):
+        """The newest set of files with checkpoints that all of its files have: (ranks, paths, steps, generation), or None."""
+        found = self._everywhere(lambda: sets.sets(self.path))
+        if any(s != found for (s,) in self._agree(None, found)):
+            raise Usage(f"{self.path}: the ranks see different files; all must see the files of all")
+        for generation, ranks, paths, missing in found:
+            steps, faults = self._everywhere(lambda paths=paths, missing=missing: sets.common(paths, missing))
+            self.faults += faults
+            self._generation = max(self._generation, generation)
+            if steps:
+                return ranks, paths, steps, generation
+        return None
+
+    def _continue(self, latest, state, behind=False):
+        """Continues the files of a set, or replaces them if the number of ranks differs."""
+        ranks, paths, _, generation = latest
+        if ranks != self.ranks:
+            self._retired = paths
+            return
+        if behind:
+            self._behind = (paths[self.rank], state)
+        else:
+            self._everywhere(lambda: self._take_up(paths[self.rank], state))
+        self._generation = generation
+
     def _beside(self, name, slots):
-        """A Job of the same ranks for other files."""
+        """A Job of the same ranks with other files."""
         other = object.__new__(Job)
         other.__dict__.update(self.__dict__)
         other.path, other.slots, other.keep_every, other.keep_best, other._best = self.path + name, slots, 0, None, None
@@ -124,31 +130,24 @@ class Job(Restoring):
         return other
 
     def _reopen(self):
-        """Goes on with files that are there, without restoring objects; gives the State of the newest step, or None."""
-        for generation, ranks, paths, missing in self._everywhere(lambda: sets.sets(self.path)):
-            steps, _ = self._everywhere(lambda paths=paths, missing=missing: sets.common(paths, missing))
-            self._generation = max(self._generation, generation)
-            if not steps:
-                continue
+        """Continues existing files without restoring objects. Returns the State of the newest step, or None."""
+        latest = self._latest()
+        if not latest:
+            return None
 
-            def head(path=paths[0], step=steps[0]):
-                with tensor_file.open_(path, read_only=True) as ck:
-                    return ck.load(None, step, ())
+        def head():
+            with tensor_file.open_(latest[1][0], read_only=True) as ck:
+                return ck.at(latest[2][0])[0]
 
-            state = self._everywhere(head)
-            if ranks == self.ranks:
-                self._everywhere(lambda paths=paths, state=state: self._take_up(paths[self.rank], state))
-                self._generation = generation
-            else:
-                self._retired = paths
-            return state
-        return None
+        state = self._everywhere(head)
+        self._continue(latest, state)
+        return state
 
     def _keep(self, step, cursor, metric):
-        """Keeps what was saved, beside it, if it is to be kept. It waits until that is durable."""
+        """Saves the step again into the files of keep_every and keep_best if it belongs there, and waits until it is durable."""
         if self.keep_every and step and step % self.keep_every == 0:
             other = self._beside(f".step{step}", 2)
-            if other._reopen() is None:  # else it was kept before a restart
+            if other._reopen() is None:  # else the step was kept before a restart
                 other.save(step, cursor, **self._objects)
             other.close()
         if self._best is not None and metric is not None and (self.best is None or (metric < self.best if self.keep_best == "min" else metric > self.best)):
@@ -156,13 +155,11 @@ class Job(Restoring):
             self._best.wait()
             self.best = metric
 
-    # --- saving
-
     def due(self):
-        """Whether to save this step, so that saving takes the share of time given by budget. Call it once in every step, in the same place: it
-        measures the time of steps with and without a save."""
+        """Whether to save this step so that saving takes the share of time that budget allows. Call it once in every step, in the same place: it measures
+        the steps."""
         now, flying = time.monotonic(), self._file is not None and not self._file._idle.is_set()
-        if self._stepped is not None:  # from call to call; save() comes at the beginning of that
+        if self._stepped is not None:  # the time from call to call; save() is at its beginning
             self._interval.step(now - self._stepped, self._begun, self._begun or self._flying or flying)
         if self._file is not None and self._file.took != self._took and not flying:
             self._took = self._file.took
@@ -174,14 +171,12 @@ class Job(Restoring):
     def save(self, step, cursor=0, metric=None, _scalars=None, **objects):
         """Saves the objects, by default those of the last call, and returns at once. Call ready() before you change tensors.
 
-        All ranks call it with the same step. If the last save is not durable on all ranks, it waits, and raises that save's error. metric: a number,
-        the same on all ranks, for keep_best. It waits for a save that keep_every or keep_best keeps.
+        All ranks call it with the same step. It waits until the last save is durable on all ranks, and raises that save's error. metric: a number for
+        keep_best, the same on all ranks. It waits for saves of keep_every and keep_best.
         """
         if metric is not None and (not isinstance(metric, (int, float)) or metric != metric):
             raise Usage(f"metric is {metric!r}, must be a number")
-        self._complete()
-        if not self._restored:
-            raise Usage("restore first: only then it is known what the files hold")
+        self.check_restored()
         self._objects = objects = {**self._objects, **objects}
         fault = error = blob = None
         new = False
@@ -194,7 +189,7 @@ class Job(Restoring):
                 self._file.wait()
             except (CheckpointError, OSError) as e:
                 fault = e
-        votes = self._gather(text(fault), text(error), step, new, metric, self._interval.steps())  # once: the ranks wait for each other in it
+        votes = self._gather(text(fault), text(error), step, new, metric, self._interval.steps())  # a single exchange, because the ranks wait for each other in it
         faults, errors, steps, news, metrics, intervals = zip(*votes)
         if any(faults):
             self._pending = None
@@ -213,23 +208,18 @@ class Job(Restoring):
         ck._named = named
         self._everywhere(lambda: ck.save(step, cursor, blob, _scalars))
         self._pending = step
-        if self._retired:  # the old file goes only when the new one counts
+        if self._retired:  # the old files are removed once the new ones have a checkpoint
             self.wait()
         self._keep(step, cursor, metric)
 
-    def _layerwise(self, step, cursor, optimizer):
-        """What LayerWise calls while it updates parameters."""
+    def check_restored(self):
+        """Completes a restore. Raises Usage if there was none."""
         self._complete()
         if not self._restored:
-            raise Usage("restore first: only then it is known what the files hold")
-        if self.ranks > 1 and self.slots < 3:
-            raise Usage(f"slots is {self.slots}; layer by layer on several ranks takes 3 or more: the newest that all ranks have, one that becomes so, one to write")
-        if optimizer not in self._objects.values():
-            raise Usage("the optimizer of LayerWise is not the one that restore() or save() was given")
-        return LayerSave(self, step, cursor, optimizer)
+            raise Usage("restore first: only restore() finds out what the files hold")
 
-    def _finish_layers(self, step, cursor, begun):
-        """The end of a layer-wise save: the rest, and the commit. Only here do the ranks meet."""
+    def finish_layers(self, step, cursor, begun):
+        """Ends a layer-wise save: saves the rest and commits. The ranks meet only here. begun: whether the save was begun."""
         error = blob = named = None
         new = not begun
         try:
@@ -241,11 +231,11 @@ class Job(Restoring):
         if len({s for s, *_ in votes}) > 1:
             raise Usage(f"the ranks save different steps: {[s for s, *_ in votes]}")
         self.interval, self._since, self._begun = max(k for *_, k in votes), 0, True
-        if any(v for _, v, _ in votes):  # the first save, or one with more state: as a whole
+        if any(v for _, v, _ in votes):  # the first save, or one with more state, is not layer-wise
             if begun:
                 self._file.abort()
             return self.save(step, cursor)
-        if self._pending is not None:  # begin() waited for it, on every rank
+        if self._pending is not None:  # begin() has waited for it on every rank
             self._counts()
         ck = self._file
         ck._named = named
@@ -254,6 +244,7 @@ class Job(Restoring):
         self._pending = step
 
     def _counts(self):
+        """The pending save is durable on all ranks."""
         step, self._pending = self._pending, None
         if self.ranks > 1:
             self._file.acknowledge(step)
@@ -262,24 +253,24 @@ class Job(Restoring):
             self._retire()
 
     def _plan(self, objects):
-        """This rank's tensors by name, the rest as bytes, and whether another file is needed."""
+        """This rank's tensors by name, all other state as bytes, and whether a new file is needed."""
         plan = Plan(objects)
         entries = layout.describe(plan.named)[0]
         mine = set(stripe(entries, self.ranks)[self.rank])
         return {n: t for n, t in plan.named.items() if n in mine}, plan.blob(), self._differs({e.name: e for e in entries if e.name in mine})
 
     def _differs(self, now):
-        """Whether another file is needed: there is none, or state appeared or went. A tensor that changed is an error."""
+        """Whether a new file is needed, because there is none or because tensors appeared or disappeared. A changed tensor is an error."""
         if self._file is None:
             return True
         before = self._file._index
         for name, e in now.items():
             if name in before and before[name][1:4] != e[1:4]:
                 was = before[name]
-                raise Schema(f"tensor {name!r} changed since the file was made: shape {e.shape}, type {layout.TORCH[e.dtype]}; it was {was.shape}, {layout.TORCH[was.dtype]}")
+                raise Schema(f"tensor {name!r} changed since the file was created: shape {e.shape}, type {layout.TORCH[e.dtype]}; it was {was.shape}, {layout.TORCH[was.dtype]}")
         gone = [n for n in before if n not in now and before[n].kind == PARAMETER]
         if gone and self.ranks == 1:
-            raise Schema(f"parameter {gone[0]!r} is in the file and no longer in the model")
+            raise Schema(f"parameter {gone[0]!r} is in the file but no longer in the model")
         return set(now) != set(before)
 
     def _new_files(self, named, blob):
@@ -300,27 +291,26 @@ class Job(Restoring):
         paths = sets.names(self.path, self._generation, self.ranks)
 
         def make():
-            if os.path.lexists(paths[self.rank]):  # of a set that was never finished: restore saw that
+            if os.path.lexists(paths[self.rank]):  # a set that was never finished, as restore() has seen
                 tensor_file.open_(paths[self.rank]).close()  # Locked, if another job writes it
                 os.unlink(paths[self.rank])
             self._file = tensor_file.create(paths[self.rank], named, self.slots, self._room(blob), self.rank, self.ranks, ids[0][0])
 
-        self._everywhere(make)  # no rank saves before all files are there
+        self._everywhere(make)  # no rank saves before all files exist
         self._retired = sorted(set(retire) - set(paths))
 
     @staticmethod
     def _room(blob):
         return max(64 << 10, 4 * len(blob))
 
-    def ready(self, *names):
-        """Waits until the save has read the tensors, so that they may be changed; after restore(behind=True) also for the rest of the restore, on all
-        ranks."""
+    def ready(self):
+        """Waits until the save has read the tensors, so that you may change them. After restore(behind=True) it also completes the restore."""
         self._complete()
         if self._file is not None:
-            self._file.ready(*(n for n in names if n in self._file._index)) if names else self._file.ready()
+            self._file.ready()
 
     def wait(self):
-        """Waits until the last save is durable on all ranks, and raises its error on all. All ranks call it."""
+        """Waits until the last save is durable on all ranks. All ranks call it, and an error is raised on all."""
         self._complete()
         if self._file is None or self._pending is None:
             return
@@ -332,7 +322,7 @@ class Job(Restoring):
         self._counts()
 
     def _retire(self):
-        """The new files count: the old ones go."""
+        """Removes the old files, because the new ones have a checkpoint."""
         retired, self._retired = self._retired, []
         if self._old is not None:
             old, self._old = self._old, None
@@ -356,7 +346,7 @@ class Job(Restoring):
         self._file = self._old = self._pending = None
 
     def close(self, wait=True):
-        """Waits for the present save and closes the files; all ranks call it, unless wait is False."""
+        """Waits for the present save, unless wait is False, and closes the files. All ranks call it."""
         try:
             if wait:
                 self.wait()

@@ -1,6 +1,6 @@
-"""A checkpoint file of named tensors: one file of fixed size, which after the first save has a complete checkpoint.
+"""A checkpoint file of named tensors. The file has a fixed size, and after the first save it always has a complete checkpoint.
 
-    with checkpoint.open_or_create("run.ckpt", tensors) as ck:   # tensors: name -> (tensor, kind)
+    with checkpoint.open_("run.ckpt", tensors) as ck:       # made by checkpoint.create; tensors: name -> (tensor, kind)
         state = ck.restore()                                # None: nothing was saved yet
         for step in range(state.step + 1 if state else 0, steps):
             loss(model, batch(step)).backward()
@@ -8,10 +8,7 @@
             optimizer.step()
             ck.save(step, random=torch.get_rng_state().numpy().tobytes())   # returns at once
 
-CPU tensors are written from their own memory; save() copies buffers, tensors of a device and non-contiguous tensors. Job saves a job's live
-objects, on several ranks too; layerwise saves each layer while the layers below it still compute gradients. `evenkeel checkpoint` inspects, verifies
-and exports the file. docs/reference/formats/checkpoint.md describes it. This is a separate implementation, tested against the Go package. It needs
-Linux and allows one writer per file.
+CPU tensors are written from their own memory. save() copies buffers, GPU tensors and non-contiguous tensors.
 """
 
 import collections
@@ -24,21 +21,19 @@ import torch
 
 from .file import creation, transfer
 from .file.device_copy import Staging
-from .file.errors import CheckpointError, Corrupt, Format, Locked, Schema, Usage
-from .file.layout import BUFFER, MAX_NAME, MOMENT, PARAMETER, Record, State, memory, plain, stored, write_notes  # noqa: F401
+from .file.errors import CheckpointError, Format, Schema, Usage
+from .file.layout import BUFFER, MAX_NAME, Record, memory, plain, stored, write_notes
 from .file.writer import Writer
 
 
 def create(path, named, slots=3, state_bytes=64 << 10, rank=0, ranks=1, id=None):
-    """Makes a file for tensors (name -> (tensor, kind)) and opens it. It is an error if the file exists.
-
-    rank, ranks, id: the file is one of several that ranks write together, see Job.
-    """
+    """Creates a file for tensors (name -> (tensor, kind)) and opens it. The file must not exist. rank, ranks, id: the file is one of several that
+    ranks write together, see Job."""
     return Checkpoint(path, creation.make(path, named, slots, state_bytes, rank, ranks, id), named, True, True)
 
 
 def open_(path, named=None, read_only=False):
-    """Opens a file. Tensors, if given, must be the file's, else Schema names the first that differs."""
+    """Opens a file. If tensors are given and differ from the file's, it raises Schema with the first difference."""
     fd = os.open(path, os.O_RDONLY if read_only else os.O_RDWR)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -51,21 +46,11 @@ def open_(path, named=None, read_only=False):
         raise
 
 
-def open_or_create(path, named, **options):
-    """Opens the file, or creates it if there is none. If two processes do so at the same time, one of them gets Locked."""
-    if os.path.lexists(path):
-        return open_(path, named)
-    try:
-        return create(path, named, **options)
-    except FileExistsError:  # another process was quicker
-        return open_(path, named)
-
-
 _open_files = weakref.WeakSet()
 
 
 def _in_child():
-    """A process that was forked (a worker of a DataLoader) lets go of the files: else their locks would outlive the job that is killed."""
+    """Closes the files in a forked process, such as a worker of a DataLoader. Otherwise their locks would outlive a killed job."""
     for ck in list(_open_files):
         ck._let_go()
 
@@ -74,13 +59,12 @@ os.register_at_fork(after_in_child=_in_child)
 
 
 class Checkpoint(Writer):
-    """An open file; create, open_ and open_or_create make it."""
+    """An open file, returned by create and open_."""
 
     def __init__(self, path, fd, named, writes, new=False):
-        self._open = None  # of the save begun: slot, sequence, step, names written
+        self._open = None  # the save that was begun: slot, sequence number, step, names written
         self._staging = Staging()
-        self.waited = 0.0  # seconds that ready() and wait() took
-        self._left = None  # when the tensors of a save were left to it
+        self._left = None  # when commit() was called, until the tensors are needed again
         super().__init__(path, fd, named, writes, new)
         _open_files.add(self)
 
@@ -91,10 +75,9 @@ class Checkpoint(Writer):
         self.close()
 
     def save(self, step, cursor=0, random=b"", scalars=None):
-        """Saves all tensors in the background. Call ready() before you change them, and wait() to know that the save is durable.
+        """Saves all tensors in the background. Call ready() before you change them. After wait() the save is durable.
 
-        It waits if the last save is not done, and raises the error of an earlier save.
-        """
+        It waits for the last save, and raises the error of an earlier save."""
         self._fits(step, cursor, random, scalars)
         self.begin(step)
         try:
@@ -107,8 +90,7 @@ class Checkpoint(Writer):
     def begin(self, step):
         """Begins the save of a step. Then call write() for every tensor as soon as it is updated, and commit().
 
-        It waits if the last save is not done, and raises the error of an earlier save.
-        """
+        It waits for the last save, and raises the error of an earlier save."""
         if self._thread is None:
             raise Usage("opened for reading only")
         if self._open is not None:
@@ -116,12 +98,12 @@ class Checkpoint(Writer):
         self._numbers(step, 0)
         self.wait()
         if not self._known:
-            raise Usage("the file holds checkpoints, or is damaged; restore first")
+            raise Usage("the file has checkpoints or is damaged; restore first")
         if self.slots - len(self._poisoned) < 2:
-            raise CheckpointError(f"{self.path}: too few slots reach the storage; move to a sound disk")
+            raise CheckpointError(f"{self.path}: too few slots left that can be trusted; move the file to another disk")
         slot = self._choose()
         if slot is None:
-            raise Usage("no slot is free: all hold what not all ranks are known to have; call acknowledge")
+            raise Usage("no slot is free: their checkpoints may be missing on other ranks; call acknowledge")
         self._sequence += 1
         self._open = (slot, self._sequence, step, set())
         self._idle.clear()
@@ -129,10 +111,8 @@ class Checkpoint(Writer):
         self._jobs.put(("begin", slot))
 
     def write(self, *names):
-        """Saves tensors in the present save and returns at once. Call ready(name) before you change one.
-
-        Buffers are copied, because a model's forward pass changes them.
-        """
+        """Adds tensors to the present save and returns at once. Call ready(name) before you change a tensor. Buffers are copied, because the
+        forward pass changes them."""
         if self._open is None:
             raise Usage("write before begin")
         taken, watched = collections.deque(), {}
@@ -148,15 +128,15 @@ class Checkpoint(Writer):
                     watched[name] = (t, t._version)
                 self._open[3].add(name)
                 taken.append((name, source, event))
-        finally:  # at once: each look at a queue or lock may wake the writer
+        finally:  # together: each use of the lock or the queue may wake the writer
             with self._changed:
-                self._reading.update(name for name, _, event in taken if event is None)  # else the device waits, not the program
+                self._reading.update(name for name, _, event in taken if event is None)  # for the others the device waits, not the program
                 self._watched.update(watched)
             if taken:
                 self._jobs.put(("write", taken))
 
     def _source(self, name, t, kind):
-        """What the writer takes a tensor's bytes from: itself, where its memory is what is stored, else a copy, and the event of a device's copy."""
+        """The source of a tensor's bytes: the tensor if its memory has the stored form, else a copy; and the event of a GPU's copy."""
         source, event = t, None
         if t.is_cuda and not t.is_complex() and not t.is_neg():
             source, event = self._staging.copy(name, t.detach())
@@ -170,11 +150,11 @@ class Checkpoint(Writer):
         return source, event
 
     def written(self):
-        """The names written to the save that was begun."""
+        """The names of the tensors in the present save."""
         return set(self._open[3]) if self._open else set()
 
     def commit(self, cursor=0, random=b"", scalars=None):
-        """Completes the save in the background. If a tensor was not written, Usage names it."""
+        """Completes the save in the background. Raises Usage if a tensor was not written."""
         if self._open is None:
             raise Usage("commit before begin")
         missing = [e.name for e in self.entries if e.name not in self._open[3]]
@@ -191,7 +171,7 @@ class Checkpoint(Writer):
         self._jobs.put(("commit", slot, sequence, step, cursor, bytes(random), named))
 
     def abort(self):
-        """Gives up a save that was begun."""
+        """Discards the save that was begun."""
         if self._open is not None:
             self._jobs.put(("abort", self._open[0]))
             self._open = None
@@ -199,7 +179,7 @@ class Checkpoint(Writer):
     def _numbers(self, step, cursor):
         for what, v in (("step", step), ("cursor", cursor)):
             if not isinstance(v, int) or isinstance(v, bool) or not 0 <= v < 1 << 64:
-                raise Usage(f"{what} is {v!r}, must be a number from 0 to 2**64 - 1")
+                raise Usage(f"{what} is {v!r}, must be a whole number from 0 to 2**64 - 1")
 
     def _fits(self, step, cursor, random, scalars):
         self._numbers(step, cursor)
@@ -211,23 +191,21 @@ class Checkpoint(Writer):
                 raise Usage(f"scalar {k[:40]!r}: its name has {len(k)} bytes, at most {MAX_NAME}")
         need = 64 + 8 * len(self.entries) + sum(10 + len(k) for k, _ in named) + len(random)
         if need > self._manifest_size:
-            raise Usage(f"random and scalars need {need} bytes with the rest, the file has room for {self._manifest_size}; create it with more state_bytes")
+            raise Usage(f"the manifest with random and scalars needs {need} bytes, the file has room for {self._manifest_size}; create it with more state_bytes")
         return named
 
     def ready(self, *names):
         """Waits until these tensors may be changed, or all of them."""
-        begun = time.monotonic()
-        self._wanted(begun)
+        self._wanted(time.monotonic())
         self._staging.before_change(*names)
         with self._changed:
             wanted = set(names)
             self._changed.wait_for(lambda: self._reading.isdisjoint(wanted) if names else not self._reading)
             for name in names or list(self._watched):
                 self._watched.pop(name, None)
-        self.waited += time.monotonic() - begun
 
     def _wanted(self, now):
-        """Somebody waits for the save: it is not held back any more."""
+        """Ends the spreading of the save, because a thread waits for it."""
         self._hurry.set()
         if self._thread is not None and not self._idle.is_set():
             transfer.foreground(self._thread.native_id)
@@ -241,11 +219,9 @@ class Checkpoint(Writer):
             raise Usage("the file is closed")
         if self._open is not None:
             raise Usage(f"the save of step {self._open[2]} was neither committed nor aborted")
-        begun = time.monotonic()
         if not self._idle.is_set():
-            self._wanted(begun)
+            self._wanted(time.monotonic())
         self._idle.wait()
-        self.waited += time.monotonic() - begun
         with self._changed:
             self._watched.clear()
         if self._failure:
@@ -253,21 +229,21 @@ class Checkpoint(Writer):
             raise e
 
     def acknowledge(self, step):
-        """Says that all ranks have committed this step, so that older slots may be reused."""
+        """Call it when all ranks have committed a step. Slots of older steps may then be reused."""
         found = [r.sequence for r in self._slots if r and r.step == step]
         if not found:
-            raise Usage(f"{self.path}: step {step} is acknowledged and was not committed here")
+            raise Usage(f"{self.path}: step {step} was acknowledged but not committed here")
         self._all = max(self._all, *found)
 
     def give_up_after(self, step):
-        """Frees the slots of all checkpoints newer than this step's, -1 for all: they are not the resumed run's."""
+        """Frees the slots of all checkpoints newer than a step's: they are not part of the resumed run."""
         self.wait()
         newest = max((r for r in self._slots if r and r.step == step), default=Record(0, 0, 0, 0))
-        if self.version >= 2 and self._note.sequence > newest.sequence:
+        if self._note.sequence > newest.sequence:
             note = self._note._replace(generation=self._note.generation + 1, sequence=newest.sequence, step=newest.step)
             if note.all_sequence > newest.sequence:
                 note = note._replace(all_sequence=0, all_step=0)
-            os.fdatasync(self._fd)  # of two copies of the note the older is durable before the other is touched
+            os.fdatasync(self._fd)  # one copy of the note is durable before the other is written
             write_notes(self._fd, self.id, self.slots, note)
             os.fdatasync(self._fd)
             self._note = note
@@ -276,14 +252,14 @@ class Checkpoint(Writer):
                 self._free(slot)
 
     def _let_go(self):
-        """Closes the descriptors and nothing else."""
+        """Closes only the descriptors."""
         if self._fd is not None:
             self._access.let_go()
             os.close(self._fd)
             self._fd = None
 
     def close(self):
-        """Waits for the save under way and closes the file."""
+        """Waits for the present save and closes the file."""
         if self._fd is None:
             return
         if self._thread is not None:
@@ -292,7 +268,7 @@ class Checkpoint(Writer):
             self._thread.join()
             if self._note.sequence:
                 try:
-                    os.fdatasync(self._fd)  # the note is a witness only
+                    os.fdatasync(self._fd)  # only the note is not durable yet, and checkpoints do not need it
                 except OSError:
                     pass
         self._access.close()

@@ -1,8 +1,8 @@
-"""Forward-only training of PyTorch models by processors that each send 16 bytes a step. docs/reference/forward-protocol.md is the protocol."""
+"""Forward-only training of PyTorch models: processors that each send 16 bytes per step. The protocol is docs/reference/forward-protocol.md."""
 
 from .header import Config, Refused
 from .lora import deltas, export, frozen, lora, whole
 from .nats import Denied, Disconnected
-from .replica import Replica, Validation, alone, prepare, replay
+from .replica import Replica, Validation, prepare, replay
 from .run import Result, create, join
 from .weights import Part

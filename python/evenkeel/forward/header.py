@@ -1,4 +1,4 @@
-"""What all processors of a run agree on: the header, its checks, and the hashes in it."""
+"""The header of a run, on which all processors agree, with its checks and hashes."""
 
 import dataclasses
 import hashlib
@@ -12,31 +12,33 @@ MAX_HEADER = 1 << 20
 
 
 class Refused(ValueError):
-    """A run, a message or a file that does not fit this process; the message says what to do."""
+    """A run, a message or a file does not fit this process. The message says what to do."""
 
 
-# Fields of the header's config with one value each: places for other rules, which this program does not have.
+# Fields of the header's config for which this program supports only one value.
 _FIXED = {"kind": "rademacher", "momentum": 0, "normalize": True}
 
 
 @dataclasses.dataclass
 class Config:
-    """The settings that decide about a run's weights. complete() chooses what is None or 0."""
+    """The settings of a run that determine its weights. complete() replaces None and 0 by defaults."""
 
     processors: int = 2  # even
-    estimator: str = None  # "each": every rank tries a direction of its own, on the same examples; "pairs": a pair tries a direction and its opposite. Default: each, unless directions or unequal examples rule it out
+    # "each": every rank tries its own direction on the same examples. "pairs": a pair tries a direction and its opposite. The default is "each",
+    # unless there are directions or unequal examples.
+    estimator: str = None
     directions: int = 0  # default: one for each rank; with "pairs", one for each pair
-    key: int = None  # seed of all random numbers; default: drawn at random
+    key: int = None  # seed of all random numbers; default: random
     steps: int = 1000
     epsilon: float = 1e-3  # how far a trial moves each weight
-    learning_rate: float = 0.0  # default: sqrt(directions) / (16 weights^(1/4)), as evenkeel forward train --init has it
+    learning_rate: float = 0.0  # default: sqrt(directions) / (16 weights^(1/4)), as of evenkeel forward train --init
     schedule: str = "cosine"  # or "constant"
-    examples: list = dataclasses.field(default_factory=lambda: [8])  # in each input, for each pair; a single number is for all pairs
-    clip: float = 3.0  # bound of a slope, in units of the slopes' root mean square; 0: none
-    guard: bool = True  # halve the rate after a block of steps that is clearly worse than the best
+    examples: list = dataclasses.field(default_factory=lambda: [8])  # examples of an input, for each pair; a single number is for all pairs
+    clip: float = 3.0  # largest slope, in units of the root mean square of the slopes; 0: no limit
+    guard: bool = True  # halve the rate after a block of 64 steps that is clearly worse than the best
 
     def complete(self, weights):
-        """A checked copy for a run of so many weights, with the defaults filled in."""
+        """Returns a checked copy with defaults for a run of so many weights."""
         c = dataclasses.replace(self, examples=list(self.examples))
         if len(c.examples) == 1:
             c.examples *= c.processors // 2
@@ -52,6 +54,8 @@ class Config:
         return {**dataclasses.asdict(self), **_FIXED, "shared": self.estimator == "each"}
 
     def check(self):
+        """Raises Refused for fields that are out of range."""
+
         def whole(x, low, high):
             return type(x) is int and low <= x <= high
 
@@ -84,13 +88,13 @@ class Config:
         return self.directions == self.processors if self.estimator == "each" else 1 <= self.directions <= max(pairs, 1) and pairs % self.directions == 0
 
     def direction(self, rank):
-        """The direction that a rank tries."""
+        """The number of the direction that a rank tries."""
         return rank if self.estimator == "each" else rank // 2 * self.directions // (self.processors // 2)
 
 
 @dataclasses.dataclass
 class Tensor:
-    """A trained tensor, as the header describes it."""
+    """The description of a trained tensor in the header."""
 
     name: str
     shape: list
@@ -105,17 +109,17 @@ class Tensor:
 
 @dataclasses.dataclass
 class Header:
-    raw: bytes  # the JSON as it came: it is hashed, so nobody writes it anew
+    raw: bytes  # the received JSON, which is hashed as it is
     config: Config
     tensors: list
     initial: str
     count: int
-    frozen: str  # "" where the header has none
+    frozen: str  # "" if the header has none
     data_hash: str
 
 
 def build(config, count, tensors, initial, frozen="", data_hash="", program=None):
-    """The JSON of a new run."""
+    """The header of a new run, as JSON."""
     h = {"version": 2, "config": config.fields(), "data": {"count": count}, "initial": initial, "tensors": [dataclasses.asdict(t) for t in tensors]}
     if data_hash:
         h["data"]["hash"] = data_hash
@@ -127,7 +131,7 @@ def build(config, count, tensors, initial, frozen="", data_hash="", program=None
 
 
 def parse(raw):
-    """The header in the bytes, or Refused with the field."""
+    """Parses a header. Refused names the first bad field."""
     if len(raw) > MAX_HEADER:
         raise Refused(f"header: {len(raw)} bytes, at most {MAX_HEADER}")
     try:
@@ -146,7 +150,7 @@ def parse(raw):
 
 
 def _config(c):
-    """A Config of the header's fields. A field or value that this program does not know would decide about weights, so it is refused."""
+    """Makes a Config from the header's fields. Unknown fields and values are refused, because they would change the weights."""
     names = {f.name for f in dataclasses.fields(Config)}
     known = names | set(_FIXED) | {"shared"}
     if type(c) is not dict or set(c) | {"estimator"} != known:
@@ -179,7 +183,7 @@ def _tensors(listed):
 
 
 def same(theirs, ours, frozen_theirs, frozen_ours):
-    """Refuses a run whose tensors or frozen part differ from this model's, and names the first that differs."""
+    """Refuses a run whose tensors or frozen part differ from this model's. The message names the first difference."""
     for what in ("name", "shape", "hash"):
         for i in range(max(len(theirs), len(ours))):
             a, b = (getattr(ts[i], what) if i < len(ts) else None for ts in (theirs, ours))
@@ -194,7 +198,7 @@ _REMEDY = {"name": "train the same parameters in the same order", "shape": "use 
 
 
 def frozen_hash(tensors):
-    """The hash of what is not trained: name -> tensor."""
+    """The hash of the tensors that are not trained. tensors: name -> tensor."""
     out = hashlib.sha256()
     for name, t in sorted(tensors.items(), key=lambda i: i[0].encode()):
         out.update(name.encode() + b"\0" + str(t.dtype).replace("torch.", "").encode() + b"\0")

@@ -1,4 +1,4 @@
-"""Which part of a model is trained: adapters of low rank (Hu and others, LoRA, ICLR 2022), differences to frozen weights, or some of their entries."""
+"""Selects what is trained: low-rank adapters (Hu and others, LoRA, ICLR 2022), differences to frozen weights, or whole parameters."""
 
 import json
 import math
@@ -13,7 +13,7 @@ from .weights import Part
 
 
 class Adapted(torch.nn.Module):
-    """A frozen linear layer and its adapter: base(x) + alpha / rank * B A x, the adapter in float32."""
+    """A frozen linear layer with an adapter: base(x) + alpha / rank * B A x. The adapter is float32."""
 
     def __init__(self, base, rank, alpha, a):
         super().__init__()
@@ -27,8 +27,8 @@ class Adapted(torch.nn.Module):
 
 
 def lora(model, targets, rank=8, alpha=16, seed=1):
-    """Puts adapters on the model's linear layers whose name ends with one of targets, freezes the rest, and returns the parts to train. A begins
-    uniform within 1 / sqrt(inputs), drawn from the seed with the same bits everywhere; B begins at zero."""
+    """Adds adapters to the linear layers whose last name is in targets, freezes the model, and returns the parts to train. A starts with uniform
+    numbers within 1 / sqrt(inputs), which are the same on every machine for a seed; B starts at zero."""
     model.requires_grad_(False)
     found = [n for n, m in model.named_modules() if isinstance(m, torch.nn.Linear) and n.rsplit(".", 1)[-1] in targets]
     missing = sorted(set(targets) - {n.rsplit(".", 1)[-1] for n in found})
@@ -48,7 +48,7 @@ def lora(model, targets, rank=8, alpha=16, seed=1):
 
 
 def deltas(model, names=None):
-    """Trains whole parameters (all, or those named) as differences to their present values, exact for any dtype."""
+    """Trains whole parameters (all, or those named) as differences to their present values. They may have any dtype."""
     model.requires_grad_(False)
     named = dict(model.named_parameters())
     unknown = sorted(set(names or ()) - set(named))
@@ -58,29 +58,29 @@ def deltas(model, names=None):
 
 
 def whole(model):
-    """Trains all of the model's parameters, float32, by their own values."""
+    """Trains all parameters of a float32 model by their values."""
     model.requires_grad_(False)
     return [Part(n, p) for n, p in model.named_parameters()]
 
 
 def frozen(model, parts):
-    """The hash of the tensors that the model uses and does not train, so that a base model that differs in one bit is refused. Call it before
-    training begins: of tensors that are trained as differences, it has the values before the training."""
+    """The hash of the model's frozen tensors, so that a base model that differs in one bit is refused. Call it before training begins: tensors that
+    are trained as differences count with their first values."""
     trained = {id(p.parameter) for p in parts if p.base is None}
     every = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     adapted = [n for n, m in model.named_modules() if isinstance(m, Adapted)]
 
-    def name(n):  # as before adapters were added
+    def name(n):  # the name before adapters were added
         return next((a + n[len(a) + 5 :] for a in adapted if n.startswith(f"{a}.base.")), n)
 
     return header.frozen_hash({name(n): t for n, t in every.items() if id(t) not in trained})
 
 
 def export(model, folder, base=""):
-    """Writes the adapters in PEFT's layout, adapter_model.safetensors and adapter_config.json, each completely or not at all."""
+    """Writes the adapters for PEFT: adapter_model.safetensors and adapter_config.json."""
     adapted = {n: m for n, m in model.named_modules() if isinstance(m, Adapted)}
     if not adapted:
-        raise Refused("the model has no adapters: lora() adds them")
+        raise Refused("the model has no adapters; lora() adds them")
     tensors = {}
     for n, m in adapted.items():
         tensors[f"base_model.model.{n}.lora_A.weight"], tensors[f"base_model.model.{n}.lora_B.weight"] = m.lora_A, m.lora_B

@@ -1,8 +1,9 @@
-"""The few verbs of NATS's text protocol that a run needs (https://docs.nats.io/reference/reference-protocols/nats-protocol), and of JetStream's
-API (https://docs.nats.io/reference/reference-protocols/nats_api_reference). The client library nats-py is asyncio only: it would need an event loop in a
-thread beside the training loop, and a dependency. Here one thread suffices: whoever uses a connection also reads it."""
+"""A small client of NATS (https://docs.nats.io/reference/reference-protocols/nats-protocol) and of JetStream
+(https://docs.nats.io/reference/reference-protocols/nats_api_reference). It has only what a run needs. The library nats-py would need asyncio's event loop
+in a second thread. Here the thread that uses a connection also reads it."""
 
 import base64
+import collections
 import json
 import secrets
 import select
@@ -15,47 +16,42 @@ from .header import Refused
 
 _MAX_PAYLOAD = 8 << 20
 _MAX_LINE = 64 << 10
-HEARTBEAT = 5.0  # seconds between a stream's signs of life
+HEARTBEAT = 5.0  # seconds between heartbeats of a stream
 
 
 class Disconnected(ConnectionError):
-    """The connection is gone; connect again."""
+    """The connection is lost. Connect again."""
 
 
 class Denied(Refused):
-    """The server refuses: a wrong token, or a subject that this rank may not use."""
+    """The server refuses access: the token is wrong, or this rank may not use the subject."""
 
 
-class Message:
-    __slots__ = ("subject", "reply", "headers", "data", "sid")
+class Message(collections.namedtuple("Message", "sid subject reply headers data")):
+    """A message, with the number of its subscription."""
 
-    def __init__(self, sid, subject, reply, headers, data):
-        self.sid, self.subject, self.reply, self.headers, self.data = sid, subject, reply, headers, data
-
-    def place(self):
-        """Of a message of a stream: its position, and how many more are waiting."""
+    def position(self):
+        """The position of a stream's message in the stream, else None."""
         f = (self.reply or "").split(".")
         if len(f) < 9 or f[:2] != ["$JS", "ACK"]:
             return None
-        # Newer servers put a domain and an account's hash before the stream's name.
-        f = f[-7:] if len(f) == 9 else f[4:][:7]
-        return int(f[3]), int(f[6])
+        return int(f[5 if len(f) == 9 else 7])  # newer servers insert a domain and the hash of an account
 
     def status(self):
-        """100 (heartbeat, flow control), 503 (nobody answers) and the like; None for data."""
+        """The status, as 100 (heartbeat, flow control) or 503 (no responders); None for data."""
         first = self.headers.split(b"\r\n", 1)[0].split() if self.headers else []
         return int(first[1]) if len(first) > 1 and first[1].isdigit() else None
 
 
 class Connection:
-    """A connection to a server. The URL is nats://HOST:PORT or tls://HOST:PORT; nothing secret is taken from it."""
+    """A connection to a server. url: nats://HOST:PORT or tls://HOST:PORT, without secrets."""
 
     def __init__(self, url, token="", user="", ca="", timeout=10.0):
         u = urllib.parse.urlsplit(url)
         if u.scheme not in ("nats", "tls") or not u.hostname or u.username or u.password:
-            raise Refused(f"{url!r} is not nats://HOST:PORT or tls://HOST:PORT; a token goes in by itself")
+            raise Refused(f"{url!r} is not nats://HOST:PORT or tls://HOST:PORT; pass the token as token=")
         self._buffer, self._inbox, self._next, self._answers = bytearray(), "_INBOX." + secrets.token_hex(12), 1, {}
-        self.queue = []  # messages read and not yet asked for
+        self.queue = []  # messages that were read and not taken yet
         try:
             self._socket = socket.create_connection((u.hostname, u.port or 4222), timeout=timeout)
         except OSError as e:
@@ -65,7 +61,7 @@ class Connection:
             self._until = time.monotonic() + timeout
             info = self._line()
             if not info.startswith(b"INFO "):
-                raise Refused(f"{url}: {info[:40]!r} is no NATS server's greeting")
+                raise Refused(f"{url}: {info[:40]!r} is not the greeting of a NATS server")
             info = json.loads(info[5:])
             if u.scheme == "tls":
                 context = ssl.create_default_context(cafile=ca or None)
@@ -101,7 +97,7 @@ class Connection:
             raise Disconnected(str(e)) from None
 
     def _fill(self, timeout):
-        """Reads what is there, waiting for it at most so long; whether something came."""
+        """Reads data, waiting at most timeout seconds for the first. Returns whether there was any."""
         pending = isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()
         try:
             if not pending and not select.select([self._socket], [], [], max(0, timeout))[0]:
@@ -143,13 +139,13 @@ class Connection:
             raise Disconnected(text)
 
     def _parse(self):
-        """Takes whole messages out of the buffer into the queue."""
+        """Moves complete messages from the buffer to the queue."""
         buffer, at = self._buffer, 0
         while True:
             end = buffer.find(b"\r\n", at)
             if end < 0:
                 if len(buffer) - at > _MAX_LINE:
-                    raise Disconnected("a line without end")
+                    raise Disconnected("the server sent a line without an end")
                 break
             line = bytes(buffer[at:end])
             if line[:4] not in (b"MSG ", b"HMSG"):
@@ -175,7 +171,7 @@ class Connection:
     # -- messages
 
     def poll(self, timeout):
-        """Reads messages into the queue, waiting at most so long for the first."""
+        """Reads messages into the queue, waiting at most timeout seconds for the first."""
         self._parse()
         if self.queue:
             timeout = 0
@@ -203,7 +199,7 @@ class Connection:
         return f"{self._inbox}.{secrets.token_hex(8)}"
 
     def request(self, subject, data=b"", headers=None, timeout=10.0):
-        """The answer to a request; other messages stay in the queue."""
+        """Sends a request and returns the answer. Other messages stay in the queue."""
         inbox, until = self.inbox(), time.monotonic() + timeout
         self.publish(subject, data, inbox, headers)
         while True:
@@ -221,19 +217,19 @@ class Connection:
             self._parse()
 
     def api(self, subject, body=None, timeout=10.0):
-        """A request to JetStream; its answer, with "error" where it refused."""
+        """Sends a request to JetStream and returns the answer. It has "error" if JetStream refused."""
         m = self.request("$JS.API." + subject, json.dumps(body).encode() if body is not None else b"", timeout=timeout)
         return json.loads(m.data)
 
 
 class Stream:
-    """A stream's messages, in order, from a position on."""
+    """The messages of a stream, in order."""
 
     def __init__(self, connection, name):
         self.connection, self.name, self._sid = connection, name, None
 
     def read(self, begin, subject=""):
-        """Begins to deliver from a position on, of one subject if it is given; gives how many wait."""
+        """Starts delivery from a position on, of one subject if given. Returns how many messages wait."""
         if self._sid is not None:
             self.connection.unsubscribe(self._sid)
         to = self.connection.inbox() + ".data"
@@ -248,20 +244,20 @@ class Stream:
         return a["num_pending"]
 
     def take(self, timeout):
-        """What has come, waiting at most so long for the first: (position, subject, data). Publishing's answers come through answers()."""
+        """Waits at most timeout seconds. Returns the new messages, (position, subject, data) each, and whether anything came, as a heartbeat."""
         self.connection.poll(timeout)
         mine = [m for m in self.connection.queue if m.sid == self._sid]
         self.connection.queue = [m for m in self.connection.queue if m.sid != self._sid]
-        return [(m.place()[0], m.subject, m.data) for m in mine if m.place()], bool(mine)
+        return [(m.position(), m.subject, m.data) for m in mine if m.position() is not None], bool(mine)
 
     def answers(self):
-        """Answers to what was published: inbox -> JSON."""
+        """The acknowledgements of published messages: inbox -> JSON."""
         q = self.connection.queue
         self.connection.queue = [m for m in q if m.sid != 1]
         return {m.subject: (json.loads(m.data) if m.data else {"error": {"code": m.status(), "description": "nobody answers"}}) for m in q if m.sid == 1}
 
     def message(self, position):
-        """One message by its position: subject and data."""
+        """The subject and the data of the message at a position."""
         a = self.connection.api(f"STREAM.MSG.GET.{self.name}", {"seq": position})
         if "error" in a:
             raise Refused(f"stream {self.name}, message {position}: {a['error'].get('description', a['error'])}")

@@ -1,4 +1,4 @@
-"""Logs and blocks, as bytes."""
+"""The bytes of logs and blocks."""
 
 import dataclasses
 import hashlib
@@ -15,6 +15,7 @@ _NAN = struct.pack("<Q", 0x7FF8000000000001)
 
 
 def chain(*parts):
+    """A hash over the parts, 16 bytes."""
     h = hashlib.sha256()
     for p in parts:
         h.update(p)
@@ -22,18 +23,18 @@ def chain(*parts):
 
 
 def start(header):
-    """The header as a log's first bytes, with its chain at the end."""
+    """The beginning of a log: the header, then its chain."""
     head = MAGIC + struct.pack("<I", len(header)) + header
     return head + chain(head)
 
 
 def read_start(data):
-    """The header's JSON, and how many bytes it took."""
+    """Reads the beginning of a log. Returns the header's JSON and the number of bytes."""
     if data[:8] != MAGIC:
-        raise Refused(f"begins with {data[:8]!r}; a log of this version begins with {MAGIC!r}")
+        raise Refused(f"it begins with {data[:8]!r}; a log of this version begins with {MAGIC!r}")
     n = int.from_bytes(data[8:12], "little")
     if len(data) < 28 or n > MAX_HEADER or len(data) < n + 28:
-        raise Refused(f"a header of {n} bytes in {len(data)}; is it truncated?")
+        raise Refused(f"a header of {n} bytes in a file of {len(data)}; is it truncated?")
     if chain(data[: 12 + n]) != data[12 + n : 28 + n]:
         raise Refused("the header's checksum is wrong; the file is damaged")
     return data[12 : 12 + n], 28 + n
@@ -41,11 +42,13 @@ def read_start(data):
 
 @dataclasses.dataclass
 class Block:
+    """64 steps, and the state after them."""
+
     number: int
     steps: list
     position: int
     prompt: int
-    last: bool  # somebody asked to stop in it, so that the run ends with it
+    last: bool  # a rank asked to stop, so the run ends with this block
     square: float
     scale: float
     best: float
@@ -65,11 +68,12 @@ def _varint(x):
 
 
 def _signed(x):
+    """Zigzag encoding."""
     return _varint(2 * x if x >= 0 else -2 * x - 1)
 
 
 def write(block, before):
-    """The block's bytes after the chain before."""
+    """The bytes of a block. before: the chain before it."""
     body = bytearray()
     for s in block.steps:
         body += _varint(s.pairs) + b"".join(map(_signed, s.increments)) + _varint(len(s.late))
@@ -81,29 +85,28 @@ def write(block, before):
     return out + chain(before, out)
 
 
-class _Reader:
-    def __init__(self, data):
-        self.data, self.at = data, 0
+def _varints(data):
+    """Decodes variable-length integers of 7 bits per byte."""
+    out, x, shift = [], 0, 0
+    for b in data:
+        if shift > 63:
+            raise Refused("a number in a block is too long")
+        x, shift = x | (b & 127) << shift, shift + 7
+        if b < 128:
+            out.append(x)
+            x = shift = 0
+    if shift:
+        raise Refused("a block ends within a number")
+    return out
 
-    def varint(self):
-        x, shift = 0, 0
-        while True:
-            if self.at >= len(self.data) or shift > 63:
-                raise Refused("a block ends within a number")
-            b = self.data[self.at]
-            self.at += 1
-            x |= (b & 127) << shift
-            shift += 7
-            if b < 128:
-                return x
 
-    def signed(self):
-        x = self.varint()
-        return -(x + 1) // 2 if x & 1 else x // 2
+def _unsigned(x):
+    """Reverses the zigzag encoding of _signed."""
+    return -(x + 1) // 2 if x & 1 else x // 2
 
 
 def length(data):
-    """The bytes of the block that data begins with, None if it is not all there."""
+    """The length of the block at the beginning of data, or None if it is incomplete."""
     if len(data) < 8:
         return None
     m = int.from_bytes(data[4:8], "little")
@@ -114,28 +117,31 @@ def length(data):
 
 
 def read(data, before, number, config):
-    """The block in the bytes, which must be the numbered one after the chain before."""
+    """Reads a block with this number. before: the chain before it."""
     if length(data) != len(data):
-        raise Refused(f"block {number}: of {len(data)} bytes, not the length it says")
+        raise Refused(f"block {number}: it has {len(data)} bytes and says another length")
     if chain(before, data[:-16]) != data[-16:]:
         raise Refused(f"block {number}: its checksum is wrong")
     if int.from_bytes(data[:4], "little") != number:
-        raise Refused(f"block {number}: says it is block {int.from_bytes(data[:4], 'little')}")
-    r, steps = _Reader(data[8 : -_TAIL.size]), []
+        raise Refused(f"block {number}: it says that it is block {int.from_bytes(data[:4], 'little')}")
+    numbers, steps = iter(_varints(data[8 : -_TAIL.size])), []
     pairs = config.processors // 2
-    while r.at < len(r.data):
-        at = number * BLOCK + len(steps)
-        bits, increments = r.varint(), [r.signed() for _ in range(config.directions)]
-        count = r.varint()
-        if count > pairs:
-            raise Refused(f"block {number}: {count} late pairs of {pairs}")
-        late = [(r.varint(), r.varint(), r.signed()) for _ in range(count)]
-        if bits >> pairs or any(p >= pairs or not 0 < a <= at % BLOCK for p, a, _ in late) or any(abs(n) > 1 << 25 for n in increments + [n for _, _, n in late]):
-            raise Refused(f"block {number}: step {at} is invalid")
-        steps.append(Step(bits, increments, late))
+    try:
+        while (bits := next(numbers, None)) is not None:
+            at = number * BLOCK + len(steps)
+            increments, count = [_unsigned(next(numbers)) for _ in range(config.directions)], next(numbers)
+            if count > pairs:
+                raise Refused(f"block {number}: {count} late pairs; the run has {pairs}")
+            late = [(next(numbers), next(numbers), _unsigned(next(numbers))) for _ in range(count)]
+            bad = bits >> pairs or any(p >= pairs or not 0 < a <= at % BLOCK for p, a, _ in late)
+            if bad or any(abs(n) > 1 << 25 for n in increments + [n for _, _, n in late]):
+                raise Refused(f"block {number}: step {at} is invalid")
+            steps.append(Step(bits, increments, late))
+    except StopIteration:
+        raise Refused(f"block {number}: it ends within a step") from None
     if len(steps) != min(BLOCK, config.steps - number * BLOCK):
-        raise Refused(f"block {number}: {len(steps)} steps")
+        raise Refused(f"block {number}: it has {len(steps)} steps")
     position, prompt, last, square, scale, best, error, mean, weights, end = _TAIL.unpack(data[-_TAIL.size :])
     if prompt >> pairs or last > 1:
-        raise Refused(f"block {number}: pairs that the run has not")
+        raise Refused(f"block {number}: it names pairs that the run does not have")
     return Block(number, steps, position, prompt, last == 1, square, scale, best, error, mean, weights, end)

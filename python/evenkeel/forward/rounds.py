@@ -1,5 +1,6 @@
-"""Which frames make a step: a function of the frames in the order of the stream. No clock in here."""
+"""Decides which frames make a step, from the frames in the order of the stream alone. It uses no clock."""
 
+import ctypes
 import struct
 
 from .step import Taken
@@ -10,19 +11,12 @@ _FRAME = struct.Struct("<IHHff")
 
 
 def frame(step, rank, kind, losses=(0.0, 0.0)):
-    return _FRAME.pack(step, rank, kind, *map(_single, losses))
-
-
-def _single(x):
-    try:
-        struct.pack("<f", x)
-        return x
-    except OverflowError:  # beyond float32
-        return float("inf") if x > 0 else float("-inf")
+    """The bytes of a frame."""
+    return _FRAME.pack(step, rank, kind, *(ctypes.c_float(x).value for x in losses))  # infinite beyond float32
 
 
 def read_frame(data):
-    """Step, rank, kind and losses, or None for what is no frame."""
+    """Step, rank, kind and losses of a frame, or None if data is not a frame."""
     if len(data) != _FRAME.size:
         return None
     step, rank, kind, a, b = _FRAME.unpack(data)
@@ -30,17 +24,17 @@ def read_frame(data):
 
 
 class Rounds:
-    """The state of the rounds, at the start of a block."""
+    """The state of the rounds of a block."""
 
     def __init__(self, processors, steps):
         self.pairs, self.steps = processors // 2, steps
         self.prompt = [True] * self.pairs
-        self.step, self.stop = 0, False  # stop: the run ends with this block
+        self.step, self.stop = 0, False  # stop: whether the run ends with this block
         self._due = [None] * self.pairs
         self._came = [{} for _ in range(self.pairs)]
 
     def begin(self, step):
-        """The step to be decided next is this one; at a block's start everything begins anew."""
+        """Begins the round of a step. At the start of a block it resets all pairs."""
         self.step = step
         if step % BLOCK == 0:
             self._due = [None] * self.pairs
@@ -49,20 +43,20 @@ class Rounds:
                 self._due[p], self._came[p] = step, {}
 
     def due(self, rank):
-        """The step that the rank's losses are due for, None if they have come."""
+        """The step for which the rank's losses are due, or None if they have come."""
         p = rank // 2
         return None if rank % 2 in self._came[p] else self._due[p]
 
     def whole(self):
+        """The pairs with the losses of both ranks."""
         return [p for p in range(self.pairs) if len(self._came[p]) == 2]
 
     def missing(self):
-        """Prompt pairs that are not whole."""
+        """The prompt pairs that are not whole."""
         return [p for p in range(self.pairs) if self.prompt[p] and len(self._came[p]) < 2]
 
     def put(self, sender, step, rank, kind, losses):
-        """A frame of the stream, and the rank whose subject it came on. Gives what the step takes if this decides it, else None; False for a
-        frame that counts for nothing."""
+        """Takes a frame from the subject of rank sender. Returns what the step takes if the frame decides it, None if it counts, False if not."""
         if rank != sender or rank >= 2 * self.pairs:
             return False
         if kind == STOP:

@@ -1,4 +1,4 @@
-"""A processor of a run over NATS: reads the stream, computes its losses when they are due, sends 16 bytes."""
+"""A processor of a run over NATS. It reads the stream, computes its losses when they are due, and sends 16 bytes per step."""
 
 import collections
 import dataclasses
@@ -16,33 +16,29 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 @dataclasses.dataclass
 class Result:
-    """What a processor returns at its end."""
+    """The result of join()."""
 
     steps: int
     weights_hash: str
-    absent: dict  # pair -> steps in which it did not count, of those that were followed
-    not_finite: dict  # pair -> steps in which it was left out for a loss that is not a number
-    ignored: dict  # rank of the subject -> messages on it that counted for nothing
+    absent: dict  # pair -> number of followed steps in which it did not count
+    not_finite: dict  # pair -> number of steps in which it was left out because a loss was not finite
+    ignored: dict  # rank of the subject -> number of ignored messages
     replica: object = dataclasses.field(repr=False, default=None)
 
 
-def _connect(url, token, rank, ca):
-    return nats.Connection(url, token, "launch" if rank is None else f"rank{rank}", ca)
-
-
 def create(url, run, raw, token="", ca=""):
-    """Creates a run from the header's bytes. Returns False if the run exists already, which then stays as it is."""
+    """Creates a run. raw: the header, from prepare(). Returns False if the run exists already; it is not changed."""
     _check(run)
     headers.parse(raw)
-    c = _connect(url, token, None, ca)
+    c = nats.Connection(url, token, "launch", ca)
     try:
         a = c.api(f"STREAM.CREATE.EVENKEEL_{run}", {"name": f"EVENKEEL_{run}", "subjects": [f"evenkeel.forward.{run}.>"], "storage": "file", "retention": "limits",
                   "max_msgs_per_subject": 2048, "discard": "new", "num_replicas": 1, "max_msgs": -1, "max_bytes": -1, "max_age": 0})  # fmt: skip
-        if "error" in a and a["error"].get("err_code") != 10058:  # in use: another made it
+        if "error" in a and a["error"].get("err_code") != 10058:  # the stream exists
             raise headers.Refused(f"run {run!r}: {a['error'].get('description', a['error'])}")
         m = c.request(f"evenkeel.forward.{run}.header", record.start(raw), {"Nats-Expected-Last-Sequence": "0"})
         a = json.loads(m.data)
-        if "error" in a and a["error"].get("err_code") != 10071:  # it has a header
+        if "error" in a and a["error"].get("err_code") != 10071:  # the run has a header
             raise headers.Refused(f"run {run!r}: {a['error'].get('description', a['error'])}")
         return "error" not in a
     finally:
@@ -51,13 +47,14 @@ def create(url, run, raw, token="", ca=""):
 
 def _check(run):
     if not _NAME.fullmatch(run):
-        raise headers.Refused(f"run {run!r}: letters, digits, - and _, at most 64")
+        raise headers.Refused(f"run {run!r}: a name has up to 64 letters, digits, - and _")
 
 
 def join(url, run, rank, loss, parts, frozen="", token="", ca="", patience=120.0, after_block=None):
-    """Takes part in a run until its end, as one rank; the parameters then have the run's weights. loss(batch) is called with the indices of examples
-    and returns their mean loss. A lost connection is retried for patience seconds. after_block(replica) is called every 64 steps with the weights in
-    the parameters; if it returns True, this rank asks all ranks to end with the next 64 steps."""
+    """Takes part in a run as one rank until the run ends. The parameters then have the run's weights.
+
+    loss(batch) gets the indices of examples and returns their mean loss. A lost connection is retried for patience seconds. after_block(replica) is
+    called every 64 steps with the weights in the parameters. If it returns True, this rank asks all ranks to end after the next 64 steps."""
     _check(run)
     p = _Processor(url, run, rank, loss, parts, frozen, token, ca, patience, after_block)
     try:
@@ -68,14 +65,14 @@ def join(url, run, rank, loss, parts, frozen="", token="", ca="", patience=120.0
 
 class _Processor:
     def __init__(self, url, run, rank, loss, parts, frozen, token, ca, patience, after_block):
-        self._where, self._run, self._rank, self._loss, self._patience, self._after = (url, token, rank, ca), run, rank, loss, patience, after_block
+        self._where, self._run, self._rank, self._loss, self._patience, self._after = (url, token, f"rank{rank}", ca), run, rank, loss, patience, after_block
         self._subject = f"evenkeel.forward.{run}."
         self._parts, self._frozen = parts, frozen
         self._connection = self._stream = self._replica = None
         self._incoming, self._unacknowledged = collections.deque(), {}
         self._blocks, self._chains = {}, {}  # by number: this rank's blocks, and the chains before them
-        self._seen = {}  # by number: blocks of others that came before this rank's
-        self._missing = {}  # by number: step and time since which this rank's block is not in the stream
+        self._seen = {}  # by number: blocks of others that came before this rank had its own
+        self._missing = {}  # by number, of blocks that are not in the stream yet: when they were ready or published, as (step, time)
         self._last, self._ignored = 0, collections.Counter()
         self._own, self._begun, self._quick, self._said = 0.0, time.monotonic(), None, None
         self._confirmed, self._trouble, self._silent = -1, None, 0.0
@@ -89,17 +86,17 @@ class _Processor:
     # -- connection
 
     def _open(self):
-        """Connects, reads what came meanwhile, and publishes again what was not acknowledged."""
-        self._connection = _connect(*self._where)
+        """Connects, reads the messages since the last one, and publishes again what was not acknowledged."""
+        self._connection = nats.Connection(*self._where)
         self._stream = nats.Stream(self._connection, f"EVENKEEL_{self._run}")
         subject, raw = self._stream.message(1)
         if subject != self._subject + "header":
-            raise headers.Refused(f"run {self._run!r}: the stream's first message is no header")
+            raise headers.Refused(f"run {self._run!r}: the stream's first message is not a header")
         raw, _ = record.read_start(raw)
         if self._replica is None:
             self._begin(raw)
         elif raw != self._replica.header.raw:
-            raise headers.Refused(f"run {self._run!r} is another one than before the connection was lost")
+            raise headers.Refused(f"run {self._run!r} is not the same run as before the connection was lost")
         wait, self._silent = self._stream.read(self._last + 1), 0.0
         until = time.monotonic() + 30
         had = len(self._incoming)
@@ -110,7 +107,7 @@ class _Processor:
             self._publish(subject, data)
 
     def _begin(self, raw):
-        """The run's blocks so far."""
+        """Starts the replica and applies the blocks of the run so far."""
         r = self._replica = replica.Replica(raw, self._parts, self._frozen)
         if not 0 <= self._rank < r.config.processors:
             raise headers.Refused(f"rank {self._rank}: the run has ranks 0 to {r.config.processors - 1}")
@@ -118,7 +115,7 @@ class _Processor:
         while wait > 0:
             messages, _ = self._stream.take(10)
             if not messages:
-                raise nats.Disconnected("the run's blocks do not come")
+                raise nats.Disconnected("the blocks of the run do not arrive")
             for _, subject, data in messages:
                 wait -= 1
                 if r.over():
@@ -133,7 +130,7 @@ class _Processor:
         self._begun = time.monotonic()
 
     def _again(self, cause):
-        """Connects again, until patience has passed since the first trouble after which nothing was received or acknowledged."""
+        """Connects again. It gives up when nothing was received or acknowledged for patience seconds."""
         pause = 0.1 if self._trouble is None else 1.0
         self._trouble = self._trouble or time.monotonic()
         _LOG.warning("connection lost (%s); trying for %.0f s", cause, self._patience)
@@ -141,7 +138,7 @@ class _Processor:
             if self._connection:
                 self._connection.close()
             if time.monotonic() > self._trouble + self._patience:
-                raise nats.Disconnected(f"run {self._run!r}: {cause}; for {self._patience:.0f} s. Start again to join again")
+                raise nats.Disconnected(f"run {self._run!r}: {cause}; gave up after {self._patience:.0f} s. Start this rank again to continue")
             try:
                 time.sleep(pause)
                 self._open()
@@ -160,13 +157,13 @@ class _Processor:
         begun = time.monotonic()
         messages, heard = self._stream.take(timeout)
         self._silent = 0.0 if heard else self._silent + time.monotonic() - begun
-        if self._silent > 4 * nats.HEARTBEAT:  # a connection that ended without a word, or a server that forgot who reads
+        if self._silent > 4 * nats.HEARTBEAT:  # the connection is dead, or the server forgot the consumer
             raise nats.Disconnected(f"the server was silent for {4 * nats.HEARTBEAT:.0f} s")
         for position, subject, data in messages:
             if position <= self._last:
                 continue
             if position != self._last + 1:
-                raise headers.Refused(f"run {self._run!r}: messages {self._last + 1} to {position - 1} are gone, as this rank fell far behind; start again to join again")
+                raise headers.Refused(f"run {self._run!r}: messages {self._last + 1} to {position - 1} were deleted, because this rank is far behind; start it again to continue")
             self._last, self._trouble = position, None
             self._incoming.append((position, subject, data))
         now = time.monotonic()
@@ -203,7 +200,7 @@ class _Processor:
         return result
 
     def _turn(self):
-        """One message, or a wait for one; whether the run is over."""
+        """Handles messages, waits for one, or computes losses. Returns whether the run is over."""
         r = self._replica
         if r.over() and self._confirmed == (r.step - 1) // rounds.BLOCK and not self._unacknowledged:
             return True
@@ -220,10 +217,10 @@ class _Processor:
             self._handle(*self._incoming.popleft())
         return False
 
-    _sent = -1  # the newest step whose losses this process need not compute any more
+    _sent = -1  # the newest step whose losses need not be computed any more
 
     def _needless(self, step):
-        """Whether this step's losses were sent, or are for a block that the stream has ended."""
+        """Whether this step's losses were sent already, or belong to a block that has ended in the stream."""
         if self._sent == step:
             return True
         end = step // rounds.BLOCK + 1
@@ -231,7 +228,7 @@ class _Processor:
             kind, *ids = subject[len(self._subject) :].split(".")
             f = rounds.read_frame(data) if kind == "frame" else None
             mine = f and ids == [str(self._rank)] and f[0] == step and f[1] == self._rank and f[2] == rounds.LOSSES
-            # A frame of a later block, from the rank itself, tells that this one has ended; a block alone may be a forgery.
+            # A rank's own frame of a later block shows that this block has ended. A block in the stream may be forged.
             later = f and f[0] >= end * rounds.BLOCK and ids == [str(f[1])] and f[2] == rounds.LOSSES
             if mine or later:
                 self._sent = step
@@ -254,7 +251,7 @@ class _Processor:
             if r.step != at:
                 self._begun, self._quick, self._said = time.monotonic(), None, None
             if out is False and not (rounds.read_frame(data) or (0, 0, 0))[2] == rounds.GO_ON:
-                self._ignore(subject, "counts for nothing")
+                self._ignore(subject, "it does not count")
             if isinstance(out, bytes):
                 self._ended(out)
         elif kind == "block" and len(ids) == 2 and ids[0].isdigit():
@@ -273,7 +270,7 @@ class _Processor:
     # -- going on without pairs
 
     def _wait(self):
-        """How long to wait for a message."""
+        """The seconds to wait for a message."""
         at = self._deadline()
         return 1.0 if at is None else max(0.0, min(1.0, at - time.monotonic()))
 
@@ -316,14 +313,14 @@ class _Processor:
                 self._publish(f"{self._subject}frame.{self._rank}", rounds.frame(r.step, self._rank, rounds.STOP))
 
     def _compare(self, k, subject, data):
-        """A block in the stream with one of ours; only a first with the right number and chain counts."""
+        """Compares a block in the stream with this rank's. A block with the right number and chain confirms it, or shows that weights differ."""
         if k not in self._missing:
             return
         ours = self._blocks[k]
         if data != ours:
             if data[:4] == ours[:4] and len(data) > 24 and record.chain(self._chains[k], data[:-16]) == data[-16:]:
-                raise headers.Refused(f"run {self._run!r}: rank {subject.rsplit('.', 1)[-1]} sent another block {k} than this rank has; their weights differ")
-            self._ignore(subject, "no valid block")
+                raise headers.Refused(f"run {self._run!r}: rank {subject.rsplit('.', 1)[-1]} sent another block {k} than this rank computed; their weights differ")
+            self._ignore(subject, "it is not a valid block")
             return
         self._confirmed = k
         del self._missing[k]

@@ -1,4 +1,4 @@
-"""From losses to increments, in float64 and in the order of the protocol's page. Python's floats are float64, and never fuse a product and a sum."""
+"""Computes increments from losses, in float64, in the order of docs/reference/forward-protocol.md. Python never fuses products and sums."""
 
 import dataclasses
 import math
@@ -8,7 +8,7 @@ from .header import Refused
 
 @dataclasses.dataclass
 class Taken:
-    """What a pair brought into a step: its age, and the losses of both inputs from its even and its odd rank."""
+    """A pair's contribution to a step: its age, and the losses of both inputs from its even and its odd rank."""
 
     pair: int
     age: int  # steps since the pair was due
@@ -24,7 +24,7 @@ class Taken:
 
 @dataclasses.dataclass
 class Slope:
-    """The measured slope along the direction that a rank tried, times epsilon. For a late pair it is that of the pair, and rank is its even rank."""
+    """The measured slope along a rank's direction, times epsilon. For a late pair: the slope of the pair, and its even rank."""
 
     rank: int
     pair: int
@@ -34,17 +34,17 @@ class Slope:
 
 @dataclasses.dataclass
 class Step:
-    """A decided step: the pairs of age 0 as bits, an increment for each direction, and (pair, age, increment) of late pairs."""
+    """A decided step: bits of the pairs of age 0, an increment for each direction, and (pair, age, increment) for each late pair."""
 
     pairs: int
     increments: list
     late: list
-    loss: float = None  # mean over the pairs; None if no loss was finite, or the step came in a block
+    loss: float = None  # the mean of the losses; None if none was finite or if the step was read from a block
 
 
 @dataclasses.dataclass
 class Running:
-    """What later steps take over from earlier ones: the running mean square of slopes, and the guard's state."""
+    """State that steps hand on: the running mean square of the slopes, and the state of the guard."""
 
     square: float = 0.0
     scale: float = 1.0
@@ -70,12 +70,15 @@ def _cosine(u):
 
 
 def increments(config, running, j, taken):
-    """The step that follows from the pairs that count, in ascending order; running is updated."""
+    """Computes a step from the pairs that count, in ascending order, and updates running."""
     pairs, each = config.processors // 2, config.estimator == "each"
     good = [t for t in taken if t.finite()]
     if not good:
         return Step(0, [0] * config.directions, [])
-    slopes = _each(good) if each else _paired(good)
+    if each:
+        slopes = _each(good)
+    else:  # half the difference of the losses of a pair
+        slopes = [Slope(2 * t.pair, t.pair, t.age, ((t.even[0] - t.odd[0]) + (t.even[1] - t.odd[1])) / 4) for t in good]
     squares = [s.value * s.value for s in slopes if not (each and s.age)]
     if squares:
         running.square = running.square + (_sum(squares) / len(squares) - running.square) / min(j + 1, 32)
@@ -105,20 +108,15 @@ def increments(config, running, j, taken):
 
 
 def _sum(values):
-    """The sum from left to right; the built-in sum is more exact in newer Pythons."""
+    """The sum from left to right. The built-in sum rounds differently in newer versions of Python."""
     total = 0.0
     for v in values:
         total = total + v
     return total
 
 
-def _paired(good):
-    """Half the difference of each pair's losses."""
-    return [Slope(2 * t.pair, t.pair, t.age, ((t.even[0] - t.odd[0]) + (t.even[1] - t.odd[1])) / 4) for t in good]
-
-
 def _each(good):
-    """Each rank's loss minus the mean of all ranks in time; for a late pair half the difference within the pair."""
+    """The slope of each rank in time: its loss minus the mean of these ranks. The slope of a late pair: half the difference of its losses."""
     slopes = []
     for t in good:
         even, odd = (t.even[0] + t.even[1]) / 2, (t.odd[0] + t.odd[1]) / 2
@@ -134,7 +132,7 @@ def _each(good):
 
 
 def guard(running, losses):
-    """Halves the scale at the end of a block whose losses are clearly above the best block's. Returns the mean of the losses, None without any."""
+    """Halves the scale at the end of a block whose losses are clearly above those of the best block. Returns their mean, or None."""
     if not losses:
         return None
     c = len(losses)
@@ -149,11 +147,11 @@ def guard(running, losses):
 
 
 def amounts(config, s, j):
-    """All that step j adds to the weights: (direction, step of that direction, amount in units of 2^-24)."""
+    """What step j adds to the weights: (direction, step of the direction, amount in units of 2^-24) each."""
     out = [(d, j, n) for d, n in enumerate(s.increments)]
     for pair, age, n in s.late:
         if age > j:
-            raise Refused(f"step {j}: pair {pair} of age {age}")
+            raise Refused(f"step {j}: pair {pair} has the impossible age {age}")
         out.append((config.direction(2 * pair), j - age, n))
         if config.estimator == "each":
             out.append((2 * pair + 1, j - age, -n))

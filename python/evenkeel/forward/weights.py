@@ -1,4 +1,4 @@
-"""The weights of a run: integers, moved along directions and written into a model's parameters."""
+"""The weights of a run. They are integers that are moved along directions and written to a model's parameters."""
 
 import hashlib
 import math
@@ -8,35 +8,35 @@ import torch
 from . import philox
 from .header import Refused, Tensor
 
-_ROWS = 1 << 11  # rows of 128 entries that are moved at a time: they bound the memory of a move
-_KEPT = 1 << 18  # entries of directions that are kept for a second use
-_LIMIT = 1 << 30
+_ROWS = 1 << 11  # rows of 128 entries that are moved at a time, to limit memory
+_KEPT = 1 << 18  # entries of directions that are cached
+_LIMIT = 1 << 30  # largest entry
 
 
 class Part:
-    """A trained parameter. Its entries are the parameter's values or, with delta, are added to the parameter's first values: they begin at zero then,
-    and the parameter may have any dtype."""
+    """A trained parameter. Its entries are the parameter's values. With delta they start at zero and are added to the parameter's first values; the
+    parameter may then have any dtype."""
 
     def __init__(self, name, parameter, delta=False):
         self.name, self.parameter, self.shape = name, parameter, list(parameter.shape)
         self.base = parameter.detach().clone() if delta else None
         if not delta and parameter.dtype != torch.float32:
-            raise Refused(f"parameter {name!r} is {parameter.dtype}: train it as a difference (deltas), which keeps float32 steps exact over any dtype")
+            raise Refused(f"parameter {name!r} is {parameter.dtype}: train it as a difference, with deltas()")
 
     def initial(self):
-        """The values to begin with, float64 on the CPU."""
+        """The first values, float64 on the CPU."""
         if self.base is not None:
             return torch.zeros(self.shape, dtype=torch.float64)
         return self.parameter.detach().cpu().double()
 
     def write(self, values):
-        """Puts values (float32, flat) into the parameter."""
+        """Sets the parameter to values (flat, float32)."""
         values = values.to(self.parameter.device).reshape(self.shape)
         self.parameter.data.copy_(values if self.base is None else self.base.float() + values)
 
 
 class Weights:
-    """All parts' entries in one row of int32, each part padded to whole blocks of 128, so that directions need no gathering."""
+    """The entries of all parts in one int32 tensor. Each part is padded to whole rows of 128, so that directions apply row by row."""
 
     def __init__(self, parts, tensors, key, directions):
         self.parts, self.tensors, self._key, self._count, self._cache = parts, tensors, key, directions, {}
@@ -55,11 +55,11 @@ class Weights:
         self.entries = torch.zeros(at, 128, dtype=torch.int32, device=device)
 
     def of(self, i):
-        """The entries of tensor i, flat: a view."""
+        """A flat view of the entries of tensor i."""
         return self.entries.reshape(-1)[self._at[i] : self._at[i] + self.tensors[i].size()]
 
     def start(self, initial):
-        """Sets the entries that the run begins with, and checks them against the header's hashes."""
+        """Sets the first entries of the run and compares them with the header's hashes."""
         for i, t in enumerate(self.tensors):
             e = self.of(i)
             if initial == "file":
@@ -72,7 +72,7 @@ class Weights:
                 raise Refused(f"tensor {i} {t.name!r}: hash {t.hash!r} in the run, {digest(e)!r} here; start from the same weights")
 
     def _along(self, d, step):
-        """A direction of small weights. All of a step's are made at once, and kept: a trial and the move need them."""
+        """A direction, if the weights are few. All directions of a step are computed together and cached, because trials and moves need them."""
         if step not in self._cache:
             if len(self._cache) * self._count * self.entries.numel() >= _KEPT:
                 self._cache.clear()
@@ -81,7 +81,7 @@ class Weights:
         return self._cache[step][d]
 
     def move(self, amounts, into=None):
-        """Adds amounts, each (direction, step, amount), to the entries, or to others."""
+        """Adds amounts, (direction, step, amount) each, to the entries, or to the tensor into."""
         out = self.entries if into is None else into
         small = self._count * self.entries.numel() <= _KEPT
         for a in range(0, len(self._rows), len(self._rows) if small else _ROWS):
@@ -93,20 +93,21 @@ class Weights:
         return out
 
     def write(self, trial=()):
-        """The weights, with a trial's amounts added, into the parameters."""
+        """Writes the weights, plus the amounts of a trial, to the parameters."""
         entries = self.move(trial, self.entries.clone()) if trial else self.entries
         flat = entries.reshape(-1)
         for i, (p, t) in enumerate(zip(self.parts, self.tensors)):
             p.write(flat[self._at[i] : self._at[i] + t.size()].float() * 2.0 ** (t.shift - 24))
 
     def check(self):
-        """Refuses weights that are about to leave the range of whole numbers."""
+        """Raises OverflowError before entries leave the range of int32."""
         for i, t in enumerate(self.tensors):
             e = self.of(i)
             if len(e) and max(-int(e.min()), int(e.max())) > _LIMIT:
-                raise OverflowError(f"tensor {t.name!r}: a weight leaves the range of fixed point; lower the learning rate")
+                raise OverflowError(f"tensor {t.name!r}: a weight became too large; lower the learning rate")
 
     def hash(self):
+        """The hash of all entries."""
         h = hashlib.sha256()
         for i in range(len(self.tensors)):
             h.update(_bytes(self.of(i)))
@@ -114,7 +115,7 @@ class Weights:
 
 
 def describe(parts, shifts=None):
-    """The header's tensors for parts that begin with the values they have, with room to grow, or with a header's shifts."""
+    """Describes the parts with their first values for a header. shifts: those of a header; by default they leave room to grow."""
     out = []
     for i, p in enumerate(parts):
         v = p.initial()
@@ -130,16 +131,17 @@ def describe(parts, shifts=None):
 
 
 def fixed(values, shift):
-    """float64 values as entries, int64."""
+    """Converts float64 values to entries, int64."""
     return near(torch.round(values * 2.0**24).long(), shift)
 
 
 def near(n, shift):
+    """Shifts to the right and rounds."""
     return n if shift == 0 else (n + (1 << (shift - 1))) >> shift
 
 
 def near_by(n, shift):
-    """near, with a shift for every row."""
+    """near with a shift for each row."""
     return torch.where(shift == 0, n, (n + (1 << (shift - 1).clamp(min=0))) >> shift)
 
 
@@ -148,4 +150,5 @@ def _bytes(entries):
 
 
 def digest(entries):
+    """The hash of entries, in hexadecimal."""
     return hashlib.sha256(_bytes(entries)).hexdigest()

@@ -1,4 +1,4 @@
-"""The commands; each --help says more."""
+"""The commands run and profile; --help describes each."""
 
 import argparse
 import sys

@@ -1,17 +1,17 @@
-"""Which rank trains what, by a plan file (docs/reference/formats/plan.md). Needs the standard library alone.
+"""Reads a plan file (docs/reference/formats/plan.md) and assigns layers and samples to ranks. It needs only the standard library.
 
-Ranks count stage by stage, in a stage replica by replica in the order of its groups, in a replica device by device, as in what
-`evenkeel plan export` writes.
+Ranks are numbered as by `evenkeel plan export`: stage by stage, within a stage replica by replica in the order of its groups, and within a
+replica device by device.
 """
 
 import json
 import zlib
 from collections import namedtuple
 
-# Where a rank is. Rows are its replica's samples of a micro-batch, a range.
+# The position of a rank. rows: the range of a micro-batch's samples that its replica takes.
 Place = namedtuple("Place", "rank stage replica tensor tensor_rank rows")
 
-# How a layer is trained: checkpoint recomputes it for the backward pass, selective the core of its attention alone.
+# How a layer is trained. checkpoint: recompute it in the backward pass. selective: recompute only the core of its attention.
 Strategy = namedtuple("Strategy", "sharding checkpoint selective", defaults=(False,))
 
 MOST_RANKS = 256
@@ -19,14 +19,14 @@ MOST_DEVICES = 1 << 20  # of a class
 
 
 class PlanError(ValueError):
-    """An invalid plan, or one that cannot be run; the message names the file and the field."""
+    """The plan is invalid or cannot be run here. The message names the file and the field."""
 
 
 class Layout:
     """The ranks and layers of a plan."""
 
     def __init__(self, text, name="plan"):
-        """text is the JSON of the plan, name what errors call it."""
+        """text: the plan as JSON. name: the plan's name in error messages."""
         self.name = name
         try:
             plan = json.loads(text)
@@ -43,11 +43,11 @@ class Layout:
         self.micro_batches = self.global_batch // self.micro_batch
         for key in ("context", "experts"):
             if plan.get(key, 1) not in (0, 1):
-                self._refuse(key, "%.40r: context and expert parallelism are not run here" % (plan[key],))
+                self._refuse(key, "%.40r: context and expert parallelism are not supported here" % (plan[key],))
         if plan.get("schedule") not in (None, "", "1f1b"):
-            self._refuse("schedule", "%.40r: 1f1b alone is run here" % (plan["schedule"],))
-        self.strategies, self.places, self.layers = [], [], []  # by layer, by rank, a range by stage
-        self._taken = {}  # ranges of device numbers by device
+            self._refuse("schedule", "%.40r: only 1f1b is supported here" % (plan["schedule"],))
+        self.strategies, self.places, self.layers = [], [], []  # by layer; by rank; by stage, a range of layers
+        self._taken = {}  # by device: ranges of device numbers
         for i, stage in enumerate(self._list(plan, "stages")):
             self._stage(i, stage)
         for i, devices in enumerate(self._list(plan, "unused") if plan.get("unused") else []):
@@ -56,13 +56,13 @@ class Layout:
         predicted = plan.get("predicted")
         predicted = predicted if isinstance(predicted, dict) else {}
         if predicted.get("tied", False) is not False:
-            self._refuse("predicted.tied", "%.40r: the last layer is run with parameters of its own; plan with a layer profile without tied_parameters" % (predicted["tied"],))
+            self._refuse("predicted.tied", "%.40r: tied parameters are not supported here; plan with a layer profile without tied_parameters" % (predicted["tied"],))
         seconds = [predicted.get(k) for k in ("simulated", "seconds")]
         self.predicted = next((float(s) for s in seconds if isinstance(s, (int, float)) and s > 0), None)
 
     @classmethod
     def load(cls, path):
-        """Of the plan file at path; OSError where it cannot be read."""
+        """Reads a plan file. Raises OSError if the file cannot be read."""
         with open(path, encoding="utf-8", errors="replace") as f:
             return cls(f.read(64 << 20), path)
 
@@ -78,28 +78,19 @@ class Layout:
         """The tensor degrees of a stage's replicas."""
         return sorted({p.tensor for p in self.ranks(stage)})
 
-    def replica(self, place):
-        """The places of a rank's replica, by tensor rank."""
-        return [p for p in self.ranks(place.stage) if p.replica == place.replica]
-
     def partners(self, place, stage):
-        """From which ranks of a neighbouring stage a rank gets its rows of a micro-batch: (place, rows) each."""
-        return [(self._serves(p.replica, stage, place), rows) for p, rows in self._overlaps(place, stage)]
-
-    def takers(self, place, stage):
-        """The ranks of a neighbouring stage that get rows of a micro-batch from this one: (place, rows) each."""
-        return [(p, rows) for p in self.ranks(stage) for partner, rows in self.partners(p, place.stage) if partner.rank == place.rank]
-
-    def _overlaps(self, place, stage):
+        """The ranks of a neighbouring stage from which a rank receives its rows of a micro-batch: (place, rows) each."""
+        out = []
         for p in self.ranks(stage):
             rows = range(max(p.rows.start, place.rows.start), min(p.rows.stop, place.rows.stop))
-            if p.tensor_rank == 0 and rows:
-                yield p, rows
+            # Every rank of a replica has all of its rows, so the receivers are distributed over them.
+            if rows and p.tensor_rank == place.tensor_rank % p.tensor:
+                out.append((p, rows))
+        return out
 
-    def _serves(self, replica, stage, place):
-        """Every rank of a replica has the whole rows, so the takers are dealt over them."""
-        ranks = [p for p in self.ranks(stage) if p.replica == replica]
-        return ranks[place.tensor_rank % len(ranks)]
+    def takers(self, place, stage):
+        """The ranks of a neighbouring stage that receive rows of a micro-batch from this rank: (place, rows) each."""
+        return [(p, rows) for p in self.ranks(stage) for partner, rows in self.partners(p, place.stage) if partner.rank == place.rank]
 
     def _stage(self, i, stage):
         at, first = "stages[%d]." % i, self.layers[-1].stop if self.layers else 0
@@ -120,7 +111,7 @@ class Layout:
             self._take(group, count, inner)
             same = next(j for j, g in enumerate(stage["groups"]) if g.get("device") == group["device"])
             if same < k:
-                self._refuse(inner + "device", "%.40r, as in groups[%d]; want one group of a class: join the two, or give them stages of their own" % (group["device"], same))
+                self._refuse(inner + "device", "%.40r, as in groups[%d]; want one group for each device; join the two, or put them into different stages" % (group["device"], same))
             for n, share in enumerate(shares):
                 if not isinstance(share, int) or isinstance(share, bool) or share < 1:
                     self._refuse("%smicro_batches[%d]" % (inner, n), "%.40r; want a whole number of at least 1" % (share,))
@@ -135,9 +126,9 @@ class Layout:
             self._field(y, "from", int, len(self.strategies), len(self.strategies), inner)
             to = self._field(y, "to", int, len(self.strategies) + 1, end, inner)
             if y.get("tensor"):
-                self._refuse(inner + "tensor", "a tensor degree of its own: every layer is run by the degree of its group")
+                self._refuse(inner + "tensor", "every layer has the tensor degree of its group; leave it out")
             if y.get("sharding") not in ("none", "optimizer", "gradients"):
-                self._refuse(inner + "sharding", "%.40r; none, optimizer and gradients are run here" % (y.get("sharding"),))
+                self._refuse(inner + "sharding", "%.40r; none, optimizer and gradients are supported here" % (y.get("sharding"),))
             for key in ("checkpoint", "selective"):
                 if not isinstance(y.get(key, False), bool):
                     self._refuse(inner + key, "%.40r; want true or false" % (y[key],))
@@ -146,24 +137,24 @@ class Layout:
                 self._refuse(inner + "selective", "true, and so is checkpoint; want one of them")
             self.strategies += [strategy] * (to - len(self.strategies))
         if len(self.strategies) != end:
-            self._refuse(at + "strategies", "they end at layer %d, the stage at %d" % (len(self.strategies), end))
+            self._refuse(at + "strategies", "they end at layer %d, the stage ends at layer %d" % (len(self.strategies), end))
         self.layers.append(range(begin, end))
 
     def _take(self, devices, count, at):
-        """Refuses devices that have work already."""
+        """Reserves devices. Each may be used once."""
         device, first = devices.get("device"), self._field(devices, "first", int, 0, MOST_DEVICES, at)
         if not isinstance(device, str) or not device:
             self._refuse(at + "device", "%.40r; want a name" % (device,))
         taken = self._taken.setdefault(device, [])
         if any(first < t.stop and t.start < first + count for t in taken):
-            self._refuse(at + "first", "%d: of %s devices %d to %d some are taken already" % (first, device, first, first + count - 1))
+            self._refuse(at + "first", "%d: of %s devices %d to %d some are in use already" % (first, device, first, first + count - 1))
         taken.append(range(first, first + count))
 
     def _known(self, obj, keys, at=""):
-        """Refuses fields of a plan that are not known here."""
+        """Refuses unknown fields."""
         for key in obj:
             if key not in keys:
-                self._refuse("%s%.40s" % (at, key), "not run here")
+                self._refuse("%s%.40s" % (at, key), "not supported here")
 
     def _refuse(self, field, why):
         raise PlanError("%s: %s: %s" % (self.name, field, why))

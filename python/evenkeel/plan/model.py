@@ -1,5 +1,5 @@
-"""A transformer whose layers are those of a plan: embedding, blocks of causal attention and two dense layers with GELU (the order of
-GPT-2), and the final norm with the output. Every layer is a function of parameters of which each rank of a tensor group holds a part."""
+"""A small transformer in the layers of a plan: the embedding, blocks as in GPT-2 (causal attention, then two dense layers with GELU), and the
+final norm with the output. Each rank of a tensor group holds a part of a layer's parameters."""
 
 import math
 from collections import namedtuple
@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from . import tensor
 
-# A parameter of the whole layer. split is the dimension of which each rank of a tensor group has a part, None: all have all.
+# A parameter of the whole layer. split: the dimension that is split over the ranks of a tensor group; None: each rank holds all of it.
 Parameter = namedtuple("Parameter", "name shape split std mean")
 
 
@@ -19,7 +19,7 @@ def _parameter(name, *shape, split=None, std=0.0, mean=0.0):
 
 
 class Embedding:
-    """Tokens and positions to vectors; a rank has the vectors of some tokens."""
+    """Maps tokens and positions to vectors. A rank has the vectors of some tokens."""
 
     name = "embedding"
 
@@ -35,14 +35,14 @@ class Embedding:
 
 
 def attend(q, k, v):
-    """Causal attention of samples x heads x tokens x floats."""
+    """Causal attention. Shapes are samples x heads x tokens x floats."""
     scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
     later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
     return scores.masked_fill(later, -math.inf).softmax(-1) @ v
 
 
 class Block:
-    """Attention, of which a rank has some heads, and two dense layers, of which it has some hidden units."""
+    """Attention and two dense layers. A rank has some of the heads and some of the hidden units."""
 
     name = "block"
 
@@ -59,7 +59,7 @@ class Block:
         ]
 
     def forward(self, p, x, group, selective=False):
-        """selective keeps query, key and value, and recomputes what attention makes of them (Korthikanti et al., arXiv 2205.05198)."""
+        """selective: keep query, key and value, and recompute the attention between them (Korthikanti et al., arXiv 2205.05198)."""
         n, t, d = x.shape
         _, h, e, _ = p["query-key-value"].shape
         a = tensor.copy(F.layer_norm(x, (d,), p["norm1"], p["shift1"]), group)
@@ -73,7 +73,7 @@ class Block:
 
 
 class Head:
-    """The final norm and the output; a rank has some classes."""
+    """The final norm and the output. A rank has some of the classes."""
 
     name = "head"
 
@@ -87,14 +87,14 @@ class Head:
 
 
 class Sizes(namedtuple("Sizes", "vocabulary length size heads blocks")):
-    """Of a transformer: tokens that there are, tokens of a sample, floats of a token, heads, blocks."""
+    """The sizes of a transformer: different tokens, tokens per sample, floats per token, attention heads, blocks."""
 
     def layers(self):
-        """The layers of a plan: one more than the blocks before and behind."""
+        """The layers of a plan: the embedding, the blocks and the head."""
         return [Embedding(self)] + [Block(self) for _ in range(self.blocks)] + [Head(self)]
 
     def check(self, degree):
-        """Raises ValueError where the sizes do not go with a tensor degree."""
+        """Raises ValueError if the sizes do not fit a tensor degree."""
         for name, value, least in zip(self._fields, self, (2, 1, 1, 1, 0)):
             if value < least:
                 raise ValueError("--%s %d: must be at least %d" % (name, value, least))
@@ -106,7 +106,7 @@ class Sizes(namedtuple("Sizes", "vocabulary length size heads blocks")):
 
 
 def part(p, value, rank, size):
-    """A rank's part of a whole parameter."""
+    """Returns a rank's part of a whole parameter."""
     if p.split is None or size == 1:
         return value
     n = value.shape[p.split] // size
@@ -114,7 +114,7 @@ def part(p, value, rank, size):
 
 
 def initial(layer, number, seed, dtype):
-    """The whole parameters of the layer of this number in the model, the same on every rank: {name: tensor}."""
+    """The first values of a layer's whole parameters, {name: tensor}. They are the same on every rank. number: the layer's place in the model."""
     values = {}
     for i, p in enumerate(layer.parameters):
         g = torch.Generator().manual_seed((seed * 1000003 + number) * 1009 + i)
@@ -123,7 +123,7 @@ def initial(layer, number, seed, dtype):
 
 
 def tokens(sizes, seed, iteration, samples):
-    """The tokens of an iteration and those that follow each, the same on every rank: random walks, of which a model can learn the steps."""
+    """The tokens of an iteration and the token after each, the same on every rank. They are random walks, whose steps a model can learn."""
     g = torch.Generator().manual_seed(seed * 1000003 + iteration)
     steps = torch.randint(0, 4, (samples, sizes.length + 1), generator=g)
     steps[:, 0] = torch.randint(0, sizes.vocabulary, (samples,), generator=g)

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from . import model, processes, tensor
-from .exchange import AdamW, LayerValues
+from .exchange import LayerValues
 from .layout import Place, Strategy
 from .run import DTYPES, sizes
 
@@ -22,12 +22,12 @@ def arguments(parser):
     sizes(parser)
     parser.add_argument("--blocks", type=int, default=4, metavar="N", help="blocks; default 4")
     parser.add_argument("--tensor", type=_numbers, default=[1, 2], metavar="N,...", help="tensor degrees; default 1,2")
-    parser.add_argument("--micro-batches", type=_numbers, default=[1, 2, 4, 8], metavar="N,...", help="default 1,2,4,8")
-    parser.add_argument("--busy", type=int, default=os.cpu_count(), metavar="N", help="processes that measure at a time, as when so many devices work; default one for each core")
-    parser.add_argument("--device", default="cpu", metavar="NAME", help="of this machine in the profile; default cpu")
-    parser.add_argument("--each", type=float, default=0.3, metavar="SECONDS", help="for each measurement; default 0.3")
+    parser.add_argument("--micro-batches", type=_numbers, default=[1, 2, 4, 8], metavar="N,...", help="samples of a micro-batch; default 1,2,4,8")
+    parser.add_argument("--busy", type=int, default=os.cpu_count(), metavar="N", help="processes that measure at the same time; default one for each core")
+    parser.add_argument("--device", default="cpu", metavar="NAME", help="name of the device in the profile; default cpu")
+    parser.add_argument("--each", type=float, default=0.3, metavar="SECONDS", help="time for each measurement; default 0.3")
     parser.add_argument("--cluster", metavar="FILE", help="write a cluster file of --busy devices, with the link between two processes as measured")
-    parser.add_argument("--out", metavar="FILE", required=True, help="profile to write, .csv")
+    parser.add_argument("--out", metavar="FILE", required=True, help="profile to write (CSV)")
 
 
 def _numbers(text):
@@ -52,7 +52,7 @@ def main(args):
     ranks += -ranks % max(args.tensor)
     if given is None:
         with open(args.out, "a", encoding="utf-8"):
-            pass  # better now than after the measurements
+            pass  # fail before the measurements, not after them
         return processes.start(main, args, ranks)
     dist.init_process_group("gloo")
     try:
@@ -70,7 +70,7 @@ def main(args):
 
 
 def _degree(args, s, t, rank, ranks):
-    """The rows of a tensor degree: as many groups of t ranks as there are room for measure at the same time."""
+    """The rows of a tensor degree. As many groups of t ranks as possible measure at the same time."""
     groups = [dist.new_group(list(range(k, k + t))) for k in range(0, ranks - t + 1, t)] if t > 1 else None
     place = Place(rank, 0, rank // t, t, rank % t, range(0))
     works = rank < ranks - ranks % t
@@ -82,7 +82,7 @@ def _degree(args, s, t, rank, ranks):
     for at, number in named:
         layer = layers[number]
         whole = model.initial(layer, number, 0, dtype)
-        values = LayerValues(layer, whole, Strategy("none", False), place, group, None, False, AdamW(1e-9))
+        values = LayerValues(layer, whole, Strategy("none", False), place, group, None, False, 1e-9)
         for b in args.micro_batches:
             dist.barrier()
             took = _measure(args, s, layer, values, b, dtype, number == len(layers) - 1, group) if works else None
@@ -95,7 +95,7 @@ def _degree(args, s, t, rank, ranks):
 
 
 def _measure(args, s, layer, values, b, dtype, last, group):
-    """Seconds forward, backward and of an update, bytes kept for a sample, and what selective recomputation makes of both."""
+    """Seconds of the forward pass, the backward pass and the update; bytes kept for a sample; seconds and bytes of selective recomputation."""
     if layer.name == "embedding":
         x = model.tokens(s, 0, 0, b)[0]
     else:
@@ -121,22 +121,22 @@ def _measure(args, s, layer, values, b, dtype, last, group):
         torch.autograd.backward(y, None if last else dy)
         t2 = time.perf_counter()
         with torch.no_grad():
-            values.update(1)
+            values.update()
         t3 = time.perf_counter()
         with torch.no_grad():
             model.attend(*core) if core else None
         times.append((t1 - t0, t2 - t1, t3 - t2, time.perf_counter() - t3))
         more[0] = float(len(times) < 4 or time.perf_counter() - begun < args.each)
         if group is not None:
-            dist.all_reduce(more, dist.ReduceOp.MAX, group=group)  # all go on together
-    times = times[1:]  # the first touches memory for the first time
+            dist.all_reduce(more, dist.ReduceOp.MAX, group=group)  # all go on or stop together
+    times = times[1:]  # the first one warms up
     middle = [sorted(t[k] for t in times)[len(times) // 2] for k in range(4)]
     return middle[:3] + [kept, min(middle[3], middle[0]) if core else 0, min(again, kept)]
 
 
 def _kept(forward, others):
-    """Bytes that a forward pass keeps for the backward pass, others aside."""
-    held = []  # so that no memory is used again
+    """Bytes that a forward pass keeps for the backward pass, without the tensors in others."""
+    held = []  # so that no memory is reused
 
     def keep(v):
         held.append(v)
@@ -150,7 +150,7 @@ def _kept(forward, others):
 
 
 def _link(rank, ranks):
-    """Latency and bytes a second from rank 0 to the last rank, medians of messages there and back."""
+    """Latency and bytes per second between rank 0 and the last rank: medians over round trips."""
     seconds, large = {}, 1 << 22
     for size in (8, large):
         x, all = torch.zeros(size // 4), []

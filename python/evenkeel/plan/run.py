@@ -1,4 +1,4 @@
-"""python3 -m evenkeel.plan run: trains a small transformer by a plan, and says what it took."""
+"""python3 -m evenkeel.plan run: trains a small transformer as a plan says, and reports losses and times."""
 
 import argparse
 import csv
@@ -13,7 +13,6 @@ import torch
 import torch.distributed as dist
 
 from . import model, processes, reference
-from .exchange import AdamW
 from .layout import Layout, PlanError
 from .worker import Times, Worker
 
@@ -27,7 +26,7 @@ def arguments(parser):
     sizes(parser)
     parser.add_argument("--steps", type=int, default=20, metavar="N", help="iterations; default 20")
     parser.add_argument("--rate", type=float, default=0.001, metavar="X", help="learning rate of AdamW; default 0.001")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the weights and the data; default 0")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of weights and data; default 0")
     parser.add_argument("--check", action="store_true", help="compare the first gradients with those of the undivided model on rank 0")
     parser.add_argument("--measured", metavar="FILE", help="append the plan and its seconds, for evenkeel plan calibrate")
     parser.add_argument("--cluster", metavar="FILE", help="with --measured: the cluster file on which it ran")
@@ -35,20 +34,20 @@ def arguments(parser):
 
 
 def sizes(parser):
-    """Flags that profile has, too."""
+    """Flags that run and profile share."""
     parser.add_argument("--size", type=int, default=256, metavar="N", help="floats of a token; default 256")
     parser.add_argument("--heads", type=int, default=4, metavar="N", help="heads of attention; default 4")
     parser.add_argument("--length", type=int, default=64, metavar="N", help="tokens of a sample; default 64")
-    parser.add_argument("--vocabulary", type=int, default=512, metavar="N", help="tokens that there are; default 512")
+    parser.add_argument("--vocabulary", type=int, default=512, metavar="N", help="different tokens; default 512")
     parser.add_argument("--dtype", choices=sorted(DTYPES), default="float32", help="default float32")
 
 
 def main(args):
-    """Runs the command: in this process as a rank, or all ranks as processes of this machine. Returns the exit status."""
+    """Runs the command and returns the exit status. Without a launcher, it starts all ranks as processes of this machine."""
     layout = Layout.load(args.plan)
     blocks = layout.layers[-1].stop - 2
     if blocks < 0:
-        raise PlanError("%s: it is for %d layers; the embedding and the head are two, and each block one more" % (args.plan, blocks + 2))
+        raise PlanError("%s: it has %d layers; it needs one for the embedding, one for the head and one for each block" % (args.plan, blocks + 2))
     s = model.Sizes(args.vocabulary, args.length, args.size, args.heads, blocks)
     for p in layout.places:
         s.check(p.tensor)
@@ -64,7 +63,7 @@ def main(args):
     if given is None:
         return processes.start(main, args, layout.world_size)
     if given[1] != layout.world_size:
-        raise PlanError("%s: it is for %d ranks; the launcher started %d" % (args.plan, layout.world_size, given[1]))
+        raise PlanError("%s: the plan has %d ranks; the launcher started %d" % (args.plan, layout.world_size, given[1]))
     dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=processes.PATIENCE))
     try:
         _agree(args, layout)
@@ -74,7 +73,7 @@ def main(args):
 
 
 def _agree(args, layout):
-    """Raises ValueError if another rank was started with another plan or other flags; ranks would wait for each other for ever."""
+    """Raises ValueError if a rank has another plan or other flags than rank 0. The ranks would wait for each other forever."""
     own = {"--" + k: getattr(args, k) for k in ("size", "heads", "length", "vocabulary", "dtype", "steps", "rate", "seed", "check")}
     own["the plan"] = "%08x" % layout.digest
     all = [None] * layout.world_size
@@ -87,7 +86,7 @@ def _agree(args, layout):
 
 def _rank(args, layout, s, rank):
     torch.set_num_threads(1)
-    worker = Worker(layout, s, rank, args.seed, DTYPES[args.dtype], AdamW(args.rate))
+    worker = Worker(layout, s, rank, args.seed, DTYPES[args.dtype], args.rate)
     losses, seconds, spent, off = [], [], [], None
 
     def inspect(w):
@@ -101,7 +100,7 @@ def _rank(args, layout, s, rank):
         begun = time.perf_counter()
         loss, times = worker.iterate(tokens, targets, inspect if args.check and i == 0 else None)
         loss = torch.tensor([loss], dtype=torch.float64)
-        dist.all_reduce(loss)  # all have ended
+        dist.all_reduce(loss)  # waits until all ranks are done
         seconds.append(time.perf_counter() - begun)
         losses.append(float(loss))
         spent.append(times.seconds)
@@ -110,7 +109,7 @@ def _rank(args, layout, s, rank):
             sys.stderr.write("\r%d of %d iterations, loss %.4f " % (i + 1, args.steps, losses[-1]))
     if rank == 0 and sys.stderr.isatty():
         sys.stderr.write("\r\033[K")
-    late = slice(1, None) if args.steps > 1 else slice(None)  # the first warms up
+    late = slice(1, None) if args.steps > 1 else slice(None)  # the first one warms up
     mean = {k: sum(t[k] for t in spent[late]) / len(spent[late]) for k in Times.kinds}
     all = [None] * layout.world_size if rank == 0 else None
     dist.gather_object(mean, all, dst=0)
@@ -142,9 +141,9 @@ def _report(args, layout, losses, median, times, off):
     print("iteration  %s measured (median)%s" % (_seconds(median), said))
     here = int(os.environ.get("LOCAL_WORLD_SIZE", layout.world_size))  # torchrun sets it
     if here > os.cpu_count():
-        print("           %d ranks share %d cores of this machine, so what one takes depends on the others" % (here, os.cpu_count()))
+        print("           %d ranks share %d cores of this machine, so their times depend on each other" % (here, os.cpu_count()))
     if off is not None:
-        print("gradients  off by %.2g of the undivided model's at most, %s" % off)
+        print("gradients  off by at most %.2g from the undivided model, %s" % off)
     rows = [("stage", "layers", "tensor", "samples") + Times.kinds]
     for s in stages:
         first, end = s["layers"]
@@ -157,7 +156,7 @@ def _report(args, layout, losses, median, times, off):
 
 
 def _append(args, median):
-    """A line for evenkeel plan calibrate, whose paths are relative to the file."""
+    """Appends a line for `evenkeel plan calibrate`. Paths are relative to the file."""
     folder = os.path.dirname(os.path.abspath(args.measured))
     relative = lambda path: os.path.relpath(os.path.abspath(path), folder) if path else ""
     new = not os.path.exists(args.measured)
@@ -173,7 +172,7 @@ def _count(n, what):
 
 
 def _seconds(x):
-    """With three digits and a unit."""
+    """Formats seconds with three digits and a unit."""
     for unit, factor in (("s", 1), ("ms", 1e3), ("us", 1e6)):
         if x * factor >= 1 or unit == "us":
             return "%.3g %s" % (x * factor, unit)

@@ -1,12 +1,12 @@
-"""Tensor parallelism as in Megatron-LM (Shoeybi et al., arXiv 1909.08053): the ranks of a group hold columns, then rows, of two
-matrices in a row, and sum what comes out. A group of None is one rank that has all."""
+"""Tensor parallelism as in Megatron-LM (Shoeybi et al., arXiv 1909.08053). Of two consecutive matrices, the ranks of a group hold columns of the
+first and rows of the second, and sum the results. A group of None stands for a single rank."""
 
 import torch
 import torch.distributed as dist
 
 
 class _Copy(torch.autograd.Function):
-    """Into a split matrix: as it is; the ranks' gradients are summed (f of the paper)."""
+    """The input of a split matrix: the identity; sums the gradients of the ranks (f in the paper)."""
 
     @staticmethod
     def forward(ctx, x, group):
@@ -21,7 +21,7 @@ class _Copy(torch.autograd.Function):
 
 
 class _Sum(torch.autograd.Function):
-    """Out of a split matrix: the ranks' parts are summed; the gradient is each one's (g of the paper)."""
+    """The output of a split matrix: sums the parts of the ranks; the gradient is the identity (g in the paper)."""
 
     @staticmethod
     def forward(ctx, x, group):
@@ -35,7 +35,7 @@ class _Sum(torch.autograd.Function):
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """The sum of -log softmax over targets, where each rank has the logits of some classes."""
+    """The sum of the cross-entropy over the targets. Each rank has the logits of some classes."""
 
     @staticmethod
     def forward(ctx, logits, targets, scale, group):
@@ -68,25 +68,25 @@ def _all(x, group, op):
 
 
 def rank(group):
-    """This process's number in the group."""
+    """This process's rank in the group."""
     return 0 if group is None else dist.get_rank(group)
 
 
 def size(group):
-    """How many processes are in the group."""
+    """The number of processes in the group."""
     return 1 if group is None else dist.get_world_size(group)
 
 
 def copy(x, group):
-    """x, on its way into a matrix of which each rank has a part."""
+    """Passes x to a split matrix."""
     return x if group is None else _Copy.apply(x, group)
 
 
 def total(x, group):
-    """The sum over the ranks of x, what each one's part of a matrix gave."""
+    """Sums x, the result of each rank's part of a matrix, over the ranks."""
     return x if group is None else _Sum.apply(x, group)
 
 
 def cross_entropy(logits, targets, scale, group):
-    """scale times the sum over targets of the cross-entropy; each rank has the logits of its share of the classes."""
+    """scale times the sum of the cross-entropy over the targets. Each rank has the logits of its share of the classes."""
     return _CrossEntropy.apply(logits, targets, scale, group)

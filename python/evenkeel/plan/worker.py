@@ -1,4 +1,4 @@
-"""One rank of a plan: its part of its stage's layers, and the order of passes of 1F1B."""
+"""One rank of a plan. It runs its stage's layers in the order of 1F1B."""
 
 import time
 
@@ -11,7 +11,7 @@ from .exchange import LayerValues
 
 
 def order(stage, stages, micro_batches):
-    """The passes of a stage by 1F1B: ("forward" or "backward", micro-batch) each."""
+    """The passes of a stage in the order of 1F1B: ("forward" or "backward", micro-batch) each."""
     ahead = min(micro_batches, stages - stage)
     passes = [("forward", m) for m in range(ahead)]
     for m in range(micro_batches):
@@ -22,7 +22,7 @@ def order(stage, stages, micro_batches):
 
 
 class Groups:
-    """The process groups of a plan. Making them is collective: every rank makes all, in one order."""
+    """The process groups of a plan. Every rank creates all groups, in the same order."""
 
     def __init__(self, layout, rank):
         self.tensor = self.exchange = None
@@ -48,7 +48,7 @@ class Groups:
 
 
 class Times:
-    """Seconds of an iteration, by what a rank did."""
+    """Seconds that a rank spent on each part of an iteration."""
 
     kinds = ("forward", "backward", "exchange", "update", "wait")
 
@@ -56,16 +56,16 @@ class Times:
         self.seconds = dict.fromkeys(self.kinds, 0.0)
 
     def count(self, kind, begun):
-        """Adds what passed since begun, and returns the time now."""
+        """Adds the time since begun, and returns the present time."""
         now = time.perf_counter()
         self.seconds[kind] += now - begun
         return now
 
 
 class Worker:
-    """A rank that runs iterations."""
+    """A rank of a plan."""
 
-    def __init__(self, layout, sizes, rank, seed, dtype, optimizer):
+    def __init__(self, layout, sizes, rank, seed, dtype, rate):
         self.layout, self.sizes, self.place = layout, sizes, layout.places[rank]
         self.groups, self.dtype = Groups(layout, rank), dtype
         s = self.place.stage
@@ -74,14 +74,14 @@ class Worker:
         self.passes = order(s, len(layout.layers), layout.micro_batches)
         all = sizes.layers()
         self.layers = [LayerValues(all[i], model.initial(all[i], i, seed, dtype), layout.strategies[i], self.place, self.groups.tensor,
-                                   self.groups.exchange, self.groups.mixed, optimizer) for i in layout.layers[s]]
+                                   self.groups.exchange, self.groups.mixed, rate) for i in layout.layers[s]]
         self.before = {s - 1: layout.partners(self.place, s - 1), s + 1: layout.partners(self.place, s + 1)}
         self.behind = {k: layout.takers(self.place, k) for k in (s - 1, s + 1)}
-        self.step, self.sending = 0, []
+        self.sending = []
 
     def iterate(self, tokens, targets, inspect=None):
-        """One iteration of the whole global batch's tokens and targets. Returns this rank's part of the loss, and Times. inspect, if given, is
-        called between the last exchange and the update."""
+        """Runs an iteration on the tokens and targets of the global batch. Returns this rank's part of the loss, and Times. inspect(self), if given,
+        is called between the exchange and the update."""
         held, loss, times, begun = {}, 0.0, Times(), time.perf_counter()
         for kind, m in self.passes:
             if kind == "forward":
@@ -114,14 +114,13 @@ class Worker:
             if inspect is not None:
                 inspect(self)
             begun = time.perf_counter()
-            self.step += 1
             for v in self.layers:
-                v.update(self.step)
+                v.update()
             times.count("update", begun)
         for work, _ in self.sending:
             work.wait()
         self.sending = []
-        # Every rank of a replica has its loss.
+        # All ranks of a replica have the same loss; it counts once.
         return loss if self.place.tensor_rank == 0 else 0.0, times
 
     def _forward(self, x, targets):
@@ -133,12 +132,12 @@ class Worker:
         return x if targets is None else tensor.cross_entropy(x, targets, self.scale, self.groups.tensor)
 
     def _rows(self, all, m):
-        """This rank's samples of a micro-batch of the global batch."""
+        """This rank's samples of a micro-batch."""
         first = m * self.layout.micro_batch
         return all[first + self.place.rows.start:first + self.place.rows.stop]
 
     def _receive(self, stage, m, times):
-        """This rank's rows of what a neighbour computed for micro-batch m."""
+        """Receives this rank's rows of micro-batch m from a neighbouring stage."""
         begun = time.perf_counter()
         rows = self.place.rows
         x = torch.empty(len(rows), self.sizes.length, self.sizes.size, dtype=self.dtype)
@@ -148,7 +147,7 @@ class Worker:
         return x
 
     def _send(self, stage, m, x):
-        """Rows of micro-batch m to those of a neighbour that need them."""
+        """Sends rows of micro-batch m to the ranks of a neighbouring stage that need them."""
         rows = self.place.rows
         for taker, part in self.behind[stage]:
             sent = x[part.start - rows.start:part.stop - rows.start].contiguous()

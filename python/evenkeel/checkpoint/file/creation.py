@@ -1,4 +1,4 @@
-"""Creates checkpoint files. A file gets its name only after all of its contents are durable."""
+"""Creates checkpoint files. A file gets its name when all of its contents are durable."""
 
 import errno
 import fcntl
@@ -8,9 +8,8 @@ import sys
 import warnings
 
 from . import transfer
-from ..._internal.xxh3 import hash64
 from .errors import Locked, Usage
-from .layout import BLOCK, HINT_AT, MAX_STATE, SLOT_ALIGN, SUPER, VERSION, Note, align, describe, encode_table, flush_folder, marker, write_at, write_notes, write_record
+from .layout import BLOCK, HINT_AT, MAX_STATE, SLOT_ALIGN, SUPER, VERSION, Note, align, describe, encode_table, flush_folder, hash64, marker, write_at, write_notes, write_record
 
 
 def lock(fd, path):
@@ -21,7 +20,7 @@ def lock(fd, path):
 
 
 def make(path, named, slots, state_bytes, rank, ranks, id):
-    """Does the work of checkpoint.create. Returns the descriptor of the locked file."""
+    """Creates a file for checkpoint.create. Returns the descriptor of the locked file."""
     if not 2 <= slots <= 16:
         raise Usage(f"slots is {slots}, must be 2 to 16")
     if not 0 <= state_bytes <= MAX_STATE:
@@ -50,26 +49,26 @@ def make(path, named, slots, state_bytes, rank, ranks, id):
     try:
         lock(fd, path)
         if not os.path.lexists(temporary) or not os.path.samestat(os.fstat(fd), os.stat(temporary)):
-            raise Locked(f"{path}: another process has just made it")
+            raise Locked(f"{path}: another process has just created it")
     except BaseException:
         os.close(fd)  # the file belongs to the other process
         raise
     try:
         os.truncate(fd, 0)
-        transfer.write_in_place(fd)
+        copying = transfer.write_in_place(fd)
         disk = os.fstatvfs(fd)
-        if disk.f_bavail * disk.f_frsize < size:  # check first: an attempt to reserve too much would fill the disk for a moment
+        if disk.f_bavail * disk.f_frsize < size:  # check first: reserving too much would fill the disk for a moment
             raise OSError(errno.ENOSPC, f"no space left on device for {size} bytes ({slots} slots of {slot_size}), {disk.f_bavail * disk.f_frsize} are free", path)
         os.posix_fallocate(fd, 0, size)
         zeros = bytes(4 << 20)
-        for at in range(0, size, len(zeros)):  # blocks that are only reserved would slow down every later flush
+        for at in range(0, size, len(zeros)):  # reserved blocks that were never written would slow down every later flush
             write_at(fd, zeros[: min(len(zeros), size - at)], at)
         os.fsync(fd)
         hint = transfer.measure(fd, first_slot, size - first_slot)
-        os.posix_fadvise(fd, 0, size, os.POSIX_FADV_DONTNEED)  # otherwise the first write past the page cache must first drop all of these pages
-        moving = transfer.copies_on_write(fd, first_slot)
-        if moving:
-            warnings.warn(f"{path}: {moving}. A save can fail for want of space later, and is slower; ext4 or XFS write in place", stacklevel=4)
+        os.posix_fadvise(fd, 0, size, os.POSIX_FADV_DONTNEED)  # otherwise the first write past the page cache must drop these pages
+        if copying:
+            said = f"{path}: the file system is {copying}, which copies on write: saves are slower and can run out of space. ext4 and XFS write in place"
+            warnings.warn(said, stacklevel=4)
         for data, at in ((table, first), (table, second), (head, 0), (head, BLOCK)):
             write_at(fd, data, at)
         if any(hint):

@@ -1,5 +1,4 @@
-"""Copies tensors from a device to pinned memory on a separate stream while the device continues to compute. It needs CUDA. It has not been run on a
-device yet."""
+"""Copies tensors from a GPU to pinned memory on a separate stream while the GPU continues to compute. It has not been run on a GPU yet."""
 
 import torch
 
@@ -11,7 +10,7 @@ class Staging:
         self._buffers, self._streams, self._events = {}, {}, {}
 
     def copy(self, name, t):
-        """Begins to copy a tensor as it will be after the work submitted to the device so far: (buffer, event of its end)."""
+        """Starts to copy a tensor as it is after the work submitted so far. Returns the buffer and the event of the copy's end."""
         stream = self._streams.get(t.device)
         if stream is None:
             stream = self._streams[t.device] = torch.cuda.Stream(t.device)
@@ -23,12 +22,12 @@ class Staging:
             buffer.copy_(t, non_blocking=True)
             event = torch.cuda.Event()
             event.record(stream)
-        t.record_stream(stream)  # its memory is not reused before the copy is done
+        t.record_stream(stream)  # so that its memory is not reused before the copy is done
         self._events[name] = (event, t.device)
         return buffer, event
 
     def before_change(self, *names):
-        """The device waits for the copies of these tensors, or of all, before work submitted later; the CPU does not wait."""
+        """Makes work submitted later wait for the copies of these tensors, or of all. The CPU does not wait."""
         for name in names or list(self._events):
             event, device = self._events.pop(name, (None, None))
             if event is not None:

@@ -1,4 +1,4 @@
-"""Reads and writes past the kernel's page cache (Linux AIO). One thread has several requests under way and wakes no other thread."""
+"""Reads and writes past the kernel's page cache with Linux AIO, so that one thread can have several pending requests."""
 
 import ctypes
 import errno
@@ -7,17 +7,22 @@ import os
 import struct
 import threading
 
-from ..._internal.xxh3 import address
+import numpy
 
 BLOCK = 4096
-PIECE = 1 << 20  # of one request
-DEPTH = 4  # requests under way
-PART = 256 << 10  # of a piece: stays in the processor's cache between hash and copy
+PIECE = 1 << 20  # bytes of a request
+DEPTH = 4  # pending requests
+PART = 256 << 10  # bytes that stay in the processor's cache between hash and copy
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _CALLS = {"x86_64": (206, 207, 208, 209), "aarch64": (0, 1, 4, 2)}  # io_setup, io_destroy, io_getevents, io_submit
 _REQUEST, _EVENT = struct.Struct("=QIIHhIQQqQII"), struct.Struct("=QQqq")  # iocb and io_event of linux/aio_abi.h
 _READ, _WRITE = 0, 1
+
+
+def address(buffer):
+    """The address of a buffer's first byte."""
+    return numpy.frombuffer(buffer, dtype=numpy.uint8).ctypes.data
 
 
 def _call(number, *args):
@@ -31,7 +36,7 @@ def _call(number, *args):
 
 
 class _Slot:
-    """A piece of memory aligned to a block, and its pending request."""
+    """Memory aligned to a block, and its request."""
 
     def __init__(self):
         self.memory = mmap.mmap(-1, PIECE)
@@ -46,7 +51,7 @@ class _Channel:
 
     def __init__(self):
         if os.uname().machine not in _CALLS:
-            raise OSError(errno.ENOSYS, "AIO by its system calls is for x86_64 and aarch64")
+            raise OSError(errno.ENOSYS, "AIO is supported on x86_64 and aarch64")
         setup, self._destroy, self._getevents, self._submit = _CALLS[os.uname().machine]
         self._context = ctypes.c_ulong()
         _call(setup, ctypes.c_long(DEPTH), ctypes.byref(self._context))
@@ -64,19 +69,19 @@ class _Channel:
         try:
             _call(self._submit, self._context, ctypes.c_long(1), ctypes.byref(s.pointer))
         except OSError:
-            s.size = 0  # it is not under way
+            s.size = 0  # not pending
             raise
 
     def finish(self, fd, i):
-        """Waits until slot i has no pending request. EOFError: the file ends."""
+        """Waits until slot i has no pending request. Raises EOFError if the file ends."""
         while self.slots[i].size:
             n = _call(self._getevents, self._context, ctypes.c_long(1), ctypes.c_long(DEPTH), self._events, None)
             faults = [self._came(fd, j, got) for j, _, got, _ in _EVENT.iter_unpack(self._events.raw[: n * _EVENT.size])]
-            for fault in filter(None, faults):  # after all results were taken in
+            for fault in filter(None, faults):  # after all results were received
                 raise fault
 
     def _came(self, fd, i, got):
-        """Takes in a result of the kernel, submits the rest of a partial request, and returns an error, if any."""
+        """Receives a result of the kernel and submits the rest of a partial request. Returns an error or None."""
         s = self.slots[i]
         s.done += max(got, 0)
         if got > 0 and s.done % BLOCK == 0 and s.done < s.size:
@@ -108,18 +113,18 @@ class _Channel:
 
 
 class Direct:
-    """A second descriptor of a file, past the page cache. One thread writes; several may read. OSError: the file system does not support it."""
+    """A second descriptor of a file, past the page cache. One thread may write, several may read. OSError: not supported."""
 
     def __init__(self, fd, writes):
         self.fd = os.open(f"/proc/self/fd/{fd}", (os.O_RDWR if writes else os.O_RDONLY) | os.O_DIRECT)
         self._free, self._channels = threading.Condition(), []
-        self._writer, self._slot, self._fill, self._at = None, 0, 0, 0  # the piece that is being filled, and where it goes
+        self._writer, self._slot, self._fill, self._at = None, 0, 0, 0  # the piece that is being filled, and its position in the file
         try:
             self._channels.append(_Channel())
             if writes:
                 self._writer = _Channel()
             c = self._channels[0]
-            c.start(self.fd, 0, _READ, BLOCK, 0)  # refused where blocks are larger
+            c.start(self.fd, 0, _READ, BLOCK, 0)  # fails if the disk has larger blocks
             c.finish(self.fd, 0)
         except EOFError:
             pass
@@ -128,8 +133,8 @@ class Direct:
             raise
 
     def write(self, view, at, each):
-        """Writes the bytes, and zeros up to the end of the last block; each(n) is called before the next n bytes are taken. It returns when all bytes
-        are taken. Buffers that follow each other in the file are written together. Errors are raised here or by a later call."""
+        """Writes the bytes, and zeros up to the end of the last block. It calls each(n) before it copies the next n bytes, and returns when all are
+        copied. Consecutive buffers are written together. Errors are raised here or by a later call."""
         c, source, done, left = self._writer, address(view), 0, len(view)
         while left:
             if self._fill == PIECE or self._at + self._fill != at + done:
@@ -151,18 +156,18 @@ class Direct:
             self._slot, self._fill = (self._slot + 1) % DEPTH, 0
 
     def written(self):
-        """Waits until the kernel has written everything that was passed to write()."""
+        """Waits until the kernel has written all data of write()."""
         self._out()
         for i in range(DEPTH):
             self._writer.finish(self.fd, i)
 
     def discard(self):
-        """Waits for pending requests and ignores their results."""
+        """Drops unwritten data, and waits for pending requests without looking at their results."""
         self._fill = 0
         self._writer.drain(self.fd)
 
     def read(self, view, at, each):
-        """Fills view, from the beginning of a block; each(n) is called after the next n bytes were read."""
+        """Fills the view from the beginning of a block. It calls each(n) after it has read the next n bytes."""
         c = self._take()
         try:
             self._read(c, address(view), len(view), at, each)
@@ -177,7 +182,7 @@ class Direct:
             if not self._channels:
                 try:
                     return _Channel()
-                except OSError:  # the system allows no more contexts: wait for one
+                except OSError:  # the system allows no more contexts: wait for one that is in use
                     self._free.wait_for(lambda: self._channels)
             return self._channels.pop()
 

@@ -1,25 +1,25 @@
-"""What can go wrong with a checkpoint file."""
+"""The errors of checkpoints."""
 
 
 class CheckpointError(Exception):
-    """The base of this module's errors."""
+    """The base class of all errors of evenkeel.checkpoint."""
 
 
 class Corrupt(CheckpointError):
-    """Something should be there and does not verify."""
+    """Saved data is missing or does not verify."""
 
 
 class Format(CheckpointError):
-    """No checkpoint file, or one of another version or byte order."""
+    """The file is not a checkpoint file, or has another version or byte order."""
 
 
 class Schema(CheckpointError):
-    """The file has other tensors than the program; the message names the first."""
+    """The tensors of the file and of the program differ. The message names the first difference."""
 
 
 class Locked(CheckpointError):
-    """Another process writes the file."""
+    """Another process has the file open for writing."""
 
 
 class Usage(CheckpointError):
-    """Calls out of order."""
+    """A call is wrong or comes at the wrong time."""

@@ -1,4 +1,4 @@
-"""The bytes of a checkpoint file: constants, tables, records, markers and notes, and which bytes of a tensor are stored."""
+"""The bytes of a checkpoint file (docs/reference/formats/checkpoint.md), and the bytes that are stored of a tensor."""
 
 import errno
 import math
@@ -7,8 +7,8 @@ import struct
 from collections import namedtuple
 
 import torch
+from xxhash import xxh3_64
 
-from ..._internal.xxh3 import hash64
 from .errors import Corrupt, Usage
 
 PARAMETER, MOMENT, BUFFER = 1, 2, 3
@@ -20,11 +20,11 @@ DTYPES = {
 }  # fmt: skip
 TORCH = {number: dtype for dtype, number in DTYPES.items()}
 SIZES = (0, 2, 2, 4, 8, 1, 2, 4, 8, 1, 2, 4, 8, 1)
-SUPER = "<8sII16sIIIIQQQQQQQQQ"  # 120 bytes, then their hash; the byte order mark is checked apart
+SUPER = "<8sII16sIIIIQQQQQQQQQ"  # 120 bytes, then their hash
 RECORD = "<8s16sQQQQQ"  # 64 bytes, then the commit word
-NOTE = "<8s16sQQQQQQ"  # 72 bytes, then their hash; two copies, 512 and 1024 bytes into a record page
+NOTE = "<8s16sQQQQQQ"  # 72 bytes, then their hash; two copies in a record page, at bytes 512 and 1024
 NOTE_AT = 512
-HINT_AT = 128  # behind a superblock
+HINT_AT = 128  # after a superblock
 
 State = namedtuple("State", "step cursor random scalars")
 Entry = namedtuple("Entry", "name dtype kind shape offset length")
@@ -32,17 +32,22 @@ Record = namedtuple("Record", "sequence step length hash")
 Note = namedtuple("Note", "generation sequence step all_sequence all_step")
 
 
+def hash64(data):
+    """XXH3-64 with seed 0."""
+    return xxh3_64(data).intdigest()
+
+
 def align(n, to):
     return (n + to - 1) // to * to
 
 
 def plain(t):
-    """Whether a tensor's memory is what is stored: then it is saved and restored without a copy."""
+    """Whether a tensor's memory has the stored form. Such a tensor is saved and restored without a copy."""
     return t.device.type == "cpu" and t.layout == torch.strided and t.is_contiguous() and not t.is_complex() and not t.is_neg()
 
 
 def stored(t):
-    """A tensor's contents as they are stored: contiguous, on the processor, complex numbers as pairs."""
+    """A tensor in its stored form: contiguous, on the CPU, complex numbers as pairs."""
     t = t.detach()
     if t.is_complex():
         t = torch.view_as_real(t.resolve_conj())
@@ -50,7 +55,7 @@ def stored(t):
 
 
 def memory(t):
-    """The memory of a contiguous tensor on the processor, without a copy."""
+    """The memory of a contiguous CPU tensor, without a copy."""
     t = t.detach()
     if t.numel() == 0:
         return memoryview(b"")
@@ -60,6 +65,7 @@ def memory(t):
 
 
 def describe(named):
+    """The entries of tensors (name -> (tensor, kind)), and the bytes that all of them take."""
     if not 1 <= len(named) <= MAX_ARRAYS:
         raise Usage(f"{len(named)} tensors, must be 1 to {MAX_ARRAYS}")
     entries, at = [], 0
@@ -100,7 +106,7 @@ def write_at(fd, data, at):
 
 
 def flush_folder(path):
-    """Makes the names in a file's folder durable."""
+    """Makes the names in the folder of a file durable."""
     folder = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -129,7 +135,7 @@ def marker(id_, slot, note):
 
 
 def write_record(fd, at, body, word):
-    """Replaces a record or marker: at no moment do old and new bytes verify together."""
+    """Replaces a record or marker. A mixture of old and new bytes never verifies."""
     write_at(fd, bytes(8), at + 64)
     write_at(fd, body, at)
     write_at(fd, struct.pack("<Q", word), at + 64)

@@ -1,4 +1,4 @@
-"""The description of a checkpoint file in the file. Damage is reported, and not taken for an empty file."""
+"""Reads the superblocks, the table and the record pages of a checkpoint file. A damaged file is never taken for an empty one."""
 
 import math
 import os
@@ -6,13 +6,12 @@ import struct
 import sys
 
 from . import transfer
-from ..._internal.xxh3 import hash64
 from .errors import CheckpointError, Corrupt, Format, Schema
-from .layout import BLOCK, HINT_AT, MAX_ARRAYS, MAX_DIMS, MAX_NAME, NOTE, NOTE_AT, RECORD, SIZES, SUPER, TORCH, VERSION, Entry, Note, Record, describe, read_at
+from .layout import BLOCK, HINT_AT, MAX_ARRAYS, MAX_DIMS, MAX_NAME, NOTE, NOTE_AT, RECORD, SIZES, SUPER, TORCH, VERSION, Entry, Note, Record, describe, hash64, read_at
 
 
 class Pages:
-    """An open file: superblocks, table, record pages."""
+    """An open checkpoint file."""
 
     def __init__(self, path, fd, named):
         self.path, self._fd, self._named = path, fd, named
@@ -31,17 +30,17 @@ class Pages:
                 fault = fault or e
         if not found:
             raise fault
-        if len(found) == 2 and found[0] != found[1]:  # the one whose id the record pages carry
+        if len(found) == 2 and found[0] != found[1]:  # the right one has the id of the record pages
             votes = [sum(self._owned(head[2], slot) for slot in range(head[5])) for head in found]
             if votes[0] == votes[1]:
-                raise Corrupt(f"{self.path}: superblocks A and B are of different files")
+                raise Corrupt(f"{self.path}: superblocks A and B belong to different files")
             found = [found[votes.index(max(votes))]]
-        (self.version, _, self.id, self.rank, self.ranks, self.slots, count, *_, first, size, at, room, self._total), table = found[0][:-1], found[0][-1]
+        (_, _, self.id, self.rank, self.ranks, self.slots, count, *_, first, size, at, room, self._total), table = found[0][:-1], found[0][-1]
         self._first, self._size, self._manifest_at, self._manifest_size = first, size, at, room
         self._parse(table, count)
 
     def _hint(self):
-        """Which way data goes, as measured on the disk that the file was made on: see transfer.measure."""
+        """The result of transfer.measure on the disk where the file was created."""
         for copy in range(2):
             ways = transfer.unpack_hint(bytes(read_at(self._fd, 24, copy * BLOCK + HINT_AT)))
             if any(ways):
@@ -56,16 +55,16 @@ class Pages:
         return b[:4] == b"EVKL" and b[8:24] == id_
 
     def _copy(self, copy):
-        """One superblock's fields and its table."""
+        """The fields of a superblock, and its table."""
         b = bytes(read_at(self._fd, 128, copy * BLOCK))
         f = struct.unpack(SUPER, b[:120])
         if f[0] != b"EVKLCKPT":
             raise Format(f"{self.path}: not a checkpoint file")
         good = hash64(b[:120]) == struct.unpack("<Q", b[120:])[0]
-        if not 1 <= f[1] <= VERSION and (good or f[1] < 1 << 16):
-            raise Format(f"{self.path}: version {f[1]}, this program reads 1 to {VERSION}")
+        if f[1] != VERSION and (good or f[1] < 1 << 16):
+            raise Format(f"{self.path}: version {f[1]}; evenkeel.checkpoint reads version {VERSION}")
         if int.from_bytes(b[12:16], sys.byteorder) == 0x04030201:
-            raise Format(f"{self.path}: written on a machine of the other byte order")
+            raise Format(f"{self.path}: written on a machine with the other byte order")
         if not good:
             raise Corrupt(f"{self.path}: superblock {'AB'[copy]}: checksum differs")
         rank, ranks, slots, count, length, want, *tables = f[4:12]
@@ -101,25 +100,25 @@ class Pages:
         except (struct.error, ValueError, IndexError) as e:
             raise Format(f"{self.path}: table of arrays: {e}") from None
         if len({e.name for e in self.entries}) != count:
-            raise Format(f"{self.path}: table of arrays: a name comes twice")
+            raise Format(f"{self.path}: table of arrays: a name occurs twice")
 
     def compare(self, named):
-        """Schema names the first tensor that is not the file's."""
+        """Raises Schema for the first tensor that differs from the file's."""
         if named is None:
             return
         mine = {e.name: e for e in describe(named)[0]}
         theirs = {e.name: e for e in self.entries}
         for name in list(mine) + list(theirs):
             if name not in theirs:
-                raise Schema(f"{self.path}: tensor {name!r} is not in the file; is it another model's?")
+                raise Schema(f"{self.path}: tensor {name!r} is not in the file; is this another model?")
             if name not in mine:
-                raise Schema(f"{self.path}: the file's array {name!r} is not in the program; is it another model's?")
+                raise Schema(f"{self.path}: array {name!r} of the file is not in the program; is this another model?")
             a, b = mine[name], theirs[name]
             if a[1:4] != b[1:4]:
                 raise Schema(f"{self.path}: tensor {name!r} is {TORCH.get(a.dtype)} of kind {a.kind} and shape {a.shape}, in the file {TORCH.get(b.dtype)} of kind {b.kind} and shape {b.shape}")
 
     def _pages(self):
-        """(record or None, fault or None) for each slot; the newest note; what else is damaged."""
+        """For each slot (record or None, fault or None); the newest note; a list of other damage."""
         pages, note, damage = [], Note(0, 0, 0, 0, 0), []
         for slot in range(self.slots):
             try:
@@ -129,8 +128,6 @@ class Pages:
                 pages.append((None, f"slot {slot}: {e}"))
                 if "ends at" in str(e) and self._bytes < (3 + slot) * BLOCK:
                     continue
-            if self.version < 2:
-                continue
             copies = [self._note_of(b, slot, at) for at in (NOTE_AT, 2 * NOTE_AT)]
             if not any(copies):
                 damage.append(f"slot {slot}: neither copy of its note verifies")
@@ -150,28 +147,24 @@ class Pages:
         return Note(*rest) if magic == b"EVKLNOTE" and owner == self.id and number == slot else None
 
     def _record(self, b, slot):
-        """A page's record, None if the slot is free; Corrupt if it is neither."""
+        """The record of a page, or None if the slot is free. Raises Corrupt if it is neither."""
         if self._first + (slot + 1) * self._size > self._bytes:
             raise Corrupt(f"the file ends at byte {self._bytes}, within the slot")
         (word,) = struct.unpack("<Q", b[64:72])
         magic, owner, number, sequence, step, length, sum_ = struct.unpack(RECORD, b[:64])
         ours = owner == self.id and number == slot
-        if word == 0:
-            if self.version >= 2 and not (ours and magic in (b"EVKLRECD", b"EVKLFREE")):
-                raise Corrupt("commit record: neither a checkpoint nor signed as free")
-            return None
-        if hash64(b[:64]) | 1 != word:
+        if word and hash64(b[:64]) | 1 != word:
             raise Corrupt("commit record: checksum differs")
-        if ours and magic == b"EVKLFREE" and self.version >= 2:
+        if not ours or magic not in (b"EVKLRECD", b"EVKLFREE"):
+            raise Corrupt("commit record: not of this file and slot")
+        if word == 0 or magic == b"EVKLFREE":
             return None
-        if not ours or magic != b"EVKLRECD":
-            raise Corrupt("commit record is another file's or another slot's")
         if sequence == 0 or not 64 <= length <= self._manifest_size:
-            raise Corrupt("commit record holds impossible numbers")
+            raise Corrupt("commit record: its numbers are impossible")
         return Record(sequence, step, length, sum_)
 
     def _empty_fault(self):
-        """None if the file shows that it never had a checkpoint, otherwise the reason why it does not show this."""
+        """None if the file never had a checkpoint for certain, else the reason for doubt."""
         pages, note, damage = self._pages()
         faults = [f for _, f in pages if f] + damage
         if faults:
@@ -182,10 +175,7 @@ class Pages:
             return f"the save of step {note.step} was reported, and its record is gone"
         for slot in range(self.slots):
             m = bytes(read_at(self._fd, 64, self._first + slot * self._size + self._manifest_at))
-            if m[:8] == b"EVKLMANI" and m[8:24] == self.id and (self.version < 2 or m[60:64] != bytes(4)):
+            if m[:8] == b"EVKLMANI" and m[8:24] == self.id and m[60:64] != bytes(4):
                 step = struct.unpack_from("<Q", m, 32)[0]
-                return (
-                    f"no record says that anything was saved, but slot {slot} holds the manifest of step {step}; if this run never "
-                    "finished a save, move the file away and start again"
-                )
+                return f"no record says that anything was saved, but slot {slot} holds the manifest of step {step}; if no save ever finished, move the file away"
         return None

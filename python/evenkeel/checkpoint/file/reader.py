@@ -1,68 +1,42 @@
-"""Reading a checkpoint: every byte is verified."""
+"""Reads checkpoints and verifies every byte."""
 
+import contextlib
+import functools
 import struct
-import threading
 
 import torch
 
 from . import transfer
-from ..._internal.xxh3 import hash64
 from .errors import Corrupt, Usage
-from .layout import PARAMETER, TORCH, State, memory, plain, read_at
+from .layout import PARAMETER, TORCH, State, hash64, memory, plain, read_at
 from .pages import Pages
-
-
-def load_all(arrays, total):
-    """Reads arrays, (file, entry, hash, slot's place, tensor) each, with two readers: one hashes while the other waits for the disk."""
-    todo, lock, faults = iter(arrays), threading.Lock(), []
-
-    def read():
-        while not faults:
-            with lock:
-                ck, e, want, start, t = next(todo, (None,) * 5)
-            if ck is None:
-                return
-            try:
-                ck._load_array(e, want, start, t)
-            except BaseException as fault:  # raised below
-                faults.append(fault)
-
-    other = None
-    if total > transfer.PIECE:
-        other = threading.Thread(target=read)
-        other.start()
-    read()
-    if other:
-        other.join()
-    if faults:
-        raise faults[0]
+from .reads import Reads
 
 
 class Reader(Pages):
-    """Restores the newest checkpoint that verifies."""
+    """An open file that restores its newest checkpoint that verifies."""
 
     def __init__(self, path, fd, named, writes):
         super().__init__(path, fd, named)
-        self.faults = []  # what restore found damaged
+        self.faults = []  # the damage that restore found
         self._access = transfer.File(fd, writes, *self._hint()[:2])
         pages, self._note, _ = self._pages()
         self._slots = [record for record, _ in pages]  # Record or None
         self._known = self._empty_fault() is None
         self._last = None  # (step, cursor, hashes of the parameters) of the newest checkpoint
-        self._clean = set()  # slots that are free, and durably so
+        self._clean = set()  # slots that are durably free
 
     def restore(self):
-        """Fills the tensors from the newest checkpoint that verifies. None: nothing was saved yet. Corrupt: something was saved, or may have been,
-        and nothing verifies; the contents of the tensors are then undefined. self.faults lists the damage.
-        """
+        """Fills the tensors from the newest checkpoint that verifies. Returns None if nothing was saved yet. Raises Corrupt if something was saved,
+        or may have been, and nothing verifies; the contents of the tensors are then undefined. self.faults lists the damage."""
         if self._named is None:
             raise Usage("opened without tensors")
         if self.ranks > 1:
-            raise Usage("one rank's part of a set; restore it with Job, with the Go package, or export it first")
+            raise Usage("the file of one rank of several; restore it with Job, with the Go package, or export it first")
         return self.load(lambda e: self._named[e.name][0])
 
     def load(self, into, step=None, names=None):
-        """Restores as restore() does, into the tensors that into(entry) returns. step: only this step; names: only these tensors."""
+        """Restores like restore(), into the tensors that into(entry) returns. step: only this step. names: only these tensors."""
         self.wait()
         found = self._found()
         for _, slot in sorted(((r.sequence, slot) for slot, r in found.items() if step in (None, r.step)), reverse=True):
@@ -84,15 +58,15 @@ class Reader(Pages):
         return None
 
     def _found(self):
-        """The slots with records, after a fresh look."""
+        """Reads the record pages again. Returns the records by slot."""
         pages, self._note, damage = self._pages()
         self._slots, self._clean = [r for r, _ in pages], set()
         self.faults = [f for _, f in pages if f] + damage
         return {slot: r for slot, (r, _) in enumerate(pages) if r}
 
     def at(self, step):
-        """The newest checkpoint of a step, its manifest verified: State, and (entry, hash, place of the slot) for each array. Corrupt if
-        there is none. read() then reads an array."""
+        """Verifies the manifest of a step's newest checkpoint. Returns its State, and a place for each array, which read() takes: (entry, hash,
+        position of the slot). Raises Corrupt if the step is not in the file."""
         found = self._found()
         for _, slot in sorted(((r.sequence, slot) for slot, r in found.items() if r.step == step), reverse=True):
             state, hashes, start = self._manifest(slot, found[slot])
@@ -100,14 +74,14 @@ class Reader(Pages):
         raise Corrupt(f"{self.path}: step {step} is gone")
 
     def read(self, place, t):
-        """Reads and verifies an array that at() returned. Several threads may read at a time."""
-        e, want, start = place
-        self._load_array(e, want, start, t)
+        """Reads and verifies an array at a place that at() returned. Several threads may read at the same time."""
+        self._load_array(*place, t)
 
     def _load(self, slot, record, into, names):
         state, hashes, start = self._manifest(slot, record)
         wanted = [(e, h) for e, h in zip(self.entries, hashes) if names is None or e.name in names]
-        load_all(((self, e, h, start, into(e)) for e, h in wanted), sum(e.length for e, _ in wanted))
+        with contextlib.closing(Reads({e.name: functools.partial(self._load_array, e, h, start, into(e)) for e, h in wanted})) as reads:
+            reads.wait()
         parameters = tuple(h for e, h in zip(self.entries, hashes) if e.kind == PARAMETER)
         return state, parameters
 
@@ -118,7 +92,7 @@ class Reader(Pages):
             raise Corrupt("manifest: checksum differs")
         magic, owner, seq, at_step, cursor, arrays, scalars, random, _ = struct.unpack_from("<8s16sQQQIIII", m)
         if magic != b"EVKLMANI" or owner != self.id or (seq, at_step) != record[:2] or arrays != len(self.entries):
-            raise Corrupt("manifest: of another checkpoint than its record")
+            raise Corrupt("manifest: it belongs to another checkpoint than its record")
         hashes = struct.unpack_from(f"<{arrays}Q", m, 64)
         at, values = 64 + 8 * arrays, {}
         for _ in range(scalars):

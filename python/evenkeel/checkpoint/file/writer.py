@@ -1,4 +1,4 @@
-"""Writing a checkpoint in the background: the commit order of docs/reference/formats/checkpoint.md."""
+"""Writes checkpoints in the background, in the commit order of docs/reference/formats/checkpoint.md."""
 
 import os
 import queue
@@ -10,42 +10,41 @@ import warnings
 import torch
 
 from . import transfer
-from ..._internal.xxh3 import hash64
 from .errors import Usage
-from .layout import BLOCK, PARAMETER, Record, marker, memory, sign, write_at, write_notes, write_record
+from .layout import BLOCK, PARAMETER, Record, hash64, marker, memory, sign, write_at, write_notes, write_record
 from .reader import Reader
 
 
 class Writer(Reader):
-    """A thread that frees slots, writes arrays and commits, in the order of the jobs in its queue."""
+    """An open file with a thread that frees slots, writes arrays and commits, in the order of its queue."""
 
     def __init__(self, path, fd, named, writes, new=False):
         super().__init__(path, fd, named, writes)
         self.unchanged = 0  # saves in which no parameter differed from the save before
         self._sequence = max([self._note.sequence] + [r.sequence for r in self._slots if r])
-        self._all = 0  # sequence of the newest checkpoint that all ranks have
-        # What lies beyond the end of the file is not written: its blocks are not reserved.
+        self._all = 0  # sequence number of the newest checkpoint that all ranks have
+        # Slots beyond the end of the file are not written: their blocks are not reserved.
         self._poisoned = {i for i in range(self.slots) if self._first + (i + 1) * self._size > self._bytes}
         self._clean = set(range(self.slots)) if new else set()
         self._failure = None
         self._idle = threading.Event()
         self._idle.set()
         self._index = {e.name: e for e in self.entries}
-        self._reading = set()  # names that a save has yet to read
-        self._watched = {}  # name -> (tensor, version) of tensors that are saved in place and for which ready() was not called yet
+        self._reading = set()  # names that the save has not read yet
+        self._watched = {}  # name -> (tensor, version); tensors that are saved from their own memory, until ready()
         self._changed = threading.Condition()
         self._jobs = queue.Queue()
-        self.pace = True  # spread a save over half of the time in which the tensors stay unchanged, measured in recent saves
-        self.begun_at = self.took = None  # of the newest save: when it began, and the seconds until it was durable
+        self.pace = True  # spread a save over half of the time in which recent saves were not waited for
+        self.begun_at = self.took = None  # of the newest save: its beginning, and its seconds until it was durable
         self._hurry = threading.Event()  # a thread waits for the save
-        self._quiet = []  # for recent saves: seconds from commit() until the tensors were needed again
+        self._quiet = []  # of recent saves: seconds from commit() until the tensors were needed again
         self._thread = None
         if writes:
             self._thread = threading.Thread(target=self._work, daemon=True)
             self._thread.start()
 
     def _choose(self, busy=None):
-        """A free slot; otherwise the oldest whose checkpoint is older than the newest that all ranks have; otherwise None."""
+        """A free slot, else the oldest slot that is older than the newest checkpoint of all ranks, else None."""
         newest = self._all if self.ranks > 1 else max((r.sequence for r in self._slots if r), default=0)
         usable = [i for i in range(self.slots) if i not in self._poisoned and i != busy]
         free = [i for i in usable if self._slots[i] is None]
@@ -77,15 +76,15 @@ class Writer(Reader):
                 elif kind == "write":
                     self._arrays(job[0], slot, None if error else hashes, pace)
                 elif kind == "commit" and error is None:
-                    # After a failed flush, data may be lost although the kernel calls it clean: never use this slot again.
+                    # After a failed flush the kernel may have dropped data without saying so: do not use this slot again.
                     poison = True
                     self._access.written()
                     self._commit(*job, [hashes[e.name] for e in self.entries])
                     poison = False
                     self.took = time.monotonic() - self.begun_at
-            except Usage as e:  # not a fault of the storage
+            except Usage as e:  # the storage is not at fault
                 error, poison = e, False
-            except BaseException as e:  # raised by the next call
+            except BaseException as e:  # the next call raises it
                 error = e
             if kind not in ("begin", "write"):
                 if kind == "abort" or error is not None:
@@ -97,7 +96,7 @@ class Writer(Reader):
                 self._idle.set()
 
     def _arrays(self, arrays, slot, hashes, pace):
-        """Writes arrays, (name, tensor or bytes, event of its copy) each, and drops the reference to each. hashes is None if the save has failed already."""
+        """Writes arrays, (name, tensor or bytes, event of its copy) each. hashes is None if the save has failed already."""
         fault = None
         while arrays:
             name, source, event = arrays.popleft()
@@ -106,7 +105,7 @@ class Writer(Reader):
                     hashes[name] = self._array(name, source, event, slot, pace)
                 except BaseException as e:
                     fault = e
-            source = None  # noqa: F841  no reference to a tensor's memory is kept
+            source = None  # noqa: F841  keep no reference to the tensor's memory
             with self._changed:
                 self._reading.discard(name)
                 self._changed.notify_all()
@@ -119,20 +118,20 @@ class Writer(Reader):
             self._unchanged(name)
         data, e = memory(source) if torch.is_tensor(source) else source, self._index[name]
         if len(data) != e.length:
-            raise Usage(f"tensor {name!r} was resized while it was being saved; call ready() before. The save is given up")
+            raise Usage(f"tensor {name!r} was resized while it was being saved; call ready() first. The save is given up")
         h = self._access.write(data, self._first + slot * self._size + e.offset, pace)
         self._unchanged(name)
         return h
 
     def _priority(self):
-        """The writer has a low priority, unless a thread waits for it already."""
+        """Gives the writer a low priority, unless a thread waits for it already."""
         if not self._hurry.is_set():
             transfer.background()
         if self._hurry.is_set():
             transfer.foreground(self._thread.native_id)
 
     def _unchanged(self, *names):
-        """Raises if a tensor changed while it was saved, because the save would mix two steps."""
+        """Raises Usage if a tensor was changed while it was saved: the save would mix two steps."""
         with self._changed:
             for name in names or list(self._watched):
                 t, version = self._watched.get(name, (None, None))
@@ -143,10 +142,7 @@ class Writer(Reader):
 
     def _mark_free(self, slot):
         self._slots[slot] = None
-        if self.version < 2:
-            write_at(self._fd, bytes(8), (2 + slot) * BLOCK + 64)
-        else:
-            write_record(self._fd, (2 + slot) * BLOCK, *marker(self.id, slot, self._note))
+        write_record(self._fd, (2 + slot) * BLOCK, *marker(self.id, slot, self._note))
 
     def _free(self, slot):
         self._clean.discard(slot)
@@ -159,9 +155,9 @@ class Writer(Reader):
         parameters = tuple(h for e, h in zip(self.entries, hashes) if e.kind == PARAMETER)
         if self._last and parameters and parameters == self._last[2] and step > self._last[0]:
             self.unchanged += 1
-            said = f"{self.path}: no parameter changed between the saves of steps {self._last[0]} and {step}; is the model that is saved the one that is trained?"
+            said = f"{self.path}: no parameter changed between the saves of steps {self._last[0]} and {step}; do you save the model that you train?"
             warnings.warn(said, stacklevel=1)
-        later = self.version >= 2 and self._note.sequence > 0
+        later = self._note.sequence > 0
         m = struct.pack("<8s16sQQQIIII", b"EVKLMANI", self.id, sequence, step, cursor, len(hashes), len(scalars), len(random), later)
         m += struct.pack(f"<{len(hashes)}Q", *hashes)
         for name, value in scalars:
@@ -173,7 +169,7 @@ class Writer(Reader):
         self._unchanged()
         body, word = sign(b"EVKLRECD", self.id, slot, sequence, step, len(m), hash64(m))
         write_record(fd, (2 + slot) * BLOCK, body, word)
-        following = self._choose(busy=slot)  # freed with this commit, so that the next save needs no flush for it
+        following = self._choose(busy=slot)  # it is freed with this commit, so that the next save needs no flush for that
         if following in self._clean:
             following = None
         if following is not None:
@@ -183,10 +179,9 @@ class Writer(Reader):
             self._clean.add(following)
         self._slots[slot] = Record(sequence, step, len(m), hash64(m))
         self._last = (step, cursor, parameters)
-        if self.version >= 2:
-            note = self._note._replace(generation=self._note.generation + 1, sequence=sequence, step=step)
-            found = [r for r in self._slots if r and r.sequence == self._all]
-            if found and self._all > note.all_sequence:
-                note = note._replace(all_sequence=self._all, all_step=found[0].step)
-            write_notes(fd, self.id, self.slots, note)
-            self._note = note
+        note = self._note._replace(generation=self._note.generation + 1, sequence=sequence, step=step)
+        found = [r for r in self._slots if r and r.sequence == self._all]
+        if found and self._all > note.all_sequence:
+            note = note._replace(all_sequence=self._all, all_step=found[0].step)
+        write_notes(fd, self.id, self.slots, note)
+        self._note = note

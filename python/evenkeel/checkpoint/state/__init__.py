@@ -1,1 +1,1 @@
-"""The state of a job's live objects: what is saved of it, by whom, and how it is restored."""
+"""The state of live objects: what is saved, which rank saves it, and how it is restored."""

@@ -1,4 +1,4 @@
-"""Loads saved data into live objects. If the objects differ from the saved ones, an error names the difference before anything is changed."""
+"""Loads saved data into live objects. If they differ from the saved objects, it raises an error before it changes anything."""
 
 import base64
 import json
@@ -14,34 +14,34 @@ from .values import decode, set_generators
 
 
 def parameters(objects):
-    """The parameters of the modules by their names in the file."""
+    """The parameters of the modules, by name in the file."""
     return {name: p for k, o in objects.items() if isinstance(o, torch.nn.Module) for name, p in ((Plan.name(k, n), p) for n, p in inner(o).named_parameters())}
 
 
 def live(path, modules, entries):
-    """The tensors of the modules by name. Schema: a tensor differs from the saved one."""
+    """The tensors of the modules, by name in the file. Raises Schema if a tensor differs from the saved one."""
     live = Plan(modules).named
     for name, (t, kind) in live.items():
         if name not in entries:
-            raise Schema(f"{path}: tensor {name!r} was not saved; is it another model's?")
+            raise Schema(f"{path}: tensor {name!r} was not saved; is this another model?")
         want, was = layout.describe({name: (t, kind)})[0][0], entries[name]
         if want[1:4] != was[1:4]:
-            raise Schema(f"{path}: tensor {name!r} has shape {want.shape} and type {layout.TORCH[want.dtype]}, saved were {was.shape} and {layout.TORCH[was.dtype]}")
+            raise Schema(f"{path}: tensor {name!r} has shape {want.shape} and type {layout.TORCH[want.dtype]}, but {was.shape} and {layout.TORCH[was.dtype]} were saved")
     for e in entries.values():
         if e.kind == PARAMETER and e.name not in live:
-            raise Schema(f"{path}: parameter {e.name!r} was saved and is in no module given; load_parameters takes parts of a checkpoint")
+            raise Schema(f"{path}: parameter {e.name!r} was saved, but is in no module given; load_parameters can load a part of a checkpoint")
     return live
 
 
 def prepare(path, blob, objects, live, entries):
-    """The memory into which each array is read, and the functions to call afterwards with their arguments. It changes no object."""
+    """The tensor into which each array is read, and the functions to call afterwards with their argument. It changes no object."""
     if blob[:8] != MAGIC:
-        raise Schema(f"{path}: it was not saved by Job; open it with checkpoint.open_")
+        raise Schema(f"{path}: Job did not save this file; open it with checkpoint.open_")
     tree = json.loads(zlib.decompress(blob[8:]))
     saved = tree["objects"]
     for key in saved:
         if key not in objects:
-            raise Schema(f"{path}: {key!r} was saved and is not given: its state would be dropped. Give it, or take the parameters alone with load_parameters")
+            raise Schema(f"{path}: {key!r} was saved, but is not given: its state would be lost. Pass it, or load only the parameters with load_parameters")
     for key, o in objects.items():
         if key not in saved and o is not None:
             raise Schema(f"{path}: {key!r} was not saved")
@@ -54,7 +54,7 @@ def prepare(path, blob, objects, live, entries):
         dtype, shape = layout.TORCH[e.dtype], e.shape
         if complex_:
             dtype, shape = (torch.complex64 if dtype == torch.float32 else torch.complex128), shape[:-1]
-        if like is not None and tuple(like.shape) == tuple(shape):  # with the strides of the parameter, as the optimizer would create it
+        if like is not None and tuple(like.shape) == tuple(shape):  # with the strides of the parameter, as optimizers create it
             into[name] = torch.empty_like(like, dtype=dtype, device=where, requires_grad=False)
         else:
             into[name] = torch.empty(shape, dtype=dtype, device=where)
@@ -80,14 +80,14 @@ def prepare(path, blob, objects, live, entries):
                 loads.append((o.load_state_dict, state))
     left = sorted(set(entries) - used - set(live))
     if left:
-        raise Schema(f"{path}: {left[0]!r} was saved and belongs to nothing that is given: it would be dropped")
+        raise Schema(f"{path}: {left[0]!r} was saved, but belongs to no object given: it would be lost")
     loads.append((set_generators, decode(tree["generators"], tensor)))
     return into, loads
 
 
 def _into_optimizer(path, key, o, saved, parameters, tensor):
     if saved["optimizer"] != type(o).__name__:
-        raise Schema(f"{path}: {key} is a {type(o).__name__}, saved was a {saved['optimizer']}")
+        raise Schema(f"{path}: {key} is a {type(o).__name__}, but a {saved['optimizer']} was saved")
     names = {p: n for n, p in parameters.items()}
     for i, g in enumerate(o.param_groups):
         for p in g["params"]:
@@ -99,7 +99,7 @@ def _into_optimizer(path, key, o, saved, parameters, tensor):
         for i in range(max(len(mine), len(theirs))):
             a, b = (x[i] if i < len(x) else None for x in (mine, theirs))
             if a != b:
-                raise Schema(f"{path}: {key}: group {i} has parameters {a}, saved were {b}")
+                raise Schema(f"{path}: {key}: group {i} has parameters {a}, but {b} were saved")
     options = [decode(g["options"], tensor) for g in saved["groups"]]
     state = {}
     for name, values in saved["state"]:
@@ -111,7 +111,7 @@ def _into_optimizer(path, key, o, saved, parameters, tensor):
             else:
                 state[p][k] = decode(v, tensor)
 
-    def load(_):  # load_state_dict would convert moments to the type of the parameters
+    def load(_):  # load_state_dict would convert moments to the dtype of the parameters
         for g, new in zip(o.param_groups, options):
             g.update(new)
         o.state.clear()

@@ -15,12 +15,17 @@ MAGIC = b"EVKLJOB1"
 
 
 def inner(module):
-    """The module that a DistributedDataParallel wraps, without importing torch.distributed if torch was built without it."""
+    """The module in a DistributedDataParallel. It does not import torch.distributed, which some builds of torch lack."""
     return module.module if type(module).__name__ == "DistributedDataParallel" else module
 
 
+def moment_name(name, key, k):
+    """The name of a moment of a parameter. key: the optimizer's name; k: the moment's name in the optimizer."""
+    return f"{name}.{k}" if key == "optimizer" else f"{name}.{key}.{k}"
+
+
 class Plan:
-    """The contents of one save: tensors by name, and everything else as a tree. Each save makes its own."""
+    """The contents of one save: tensors by name, and all other state as a tree."""
 
     def __init__(self, objects):
         self.named, self.tree = {}, {}
@@ -48,7 +53,7 @@ class Plan:
             elif hasattr(o, "state_dict") and hasattr(o, "load_state_dict"):
                 state = o.state_dict()
                 if type(o).__module__ == "torch.optim.lr_scheduler":
-                    state = {k: v for k, v in state.items() if not callable(v)}  # load_state_dict leaves these unchanged
+                    state = {k: v for k, v in state.items() if not callable(v)}  # load_state_dict does not change these
                 self.tree[key] = {"state": encode(state, key, self._tensor)}
             else:
                 raise Usage(f"{key}: {type(o).__name__} has no state_dict() and load_state_dict()")
@@ -59,7 +64,7 @@ class Plan:
 
     def _add(self, name, t, kind):
         if name in self.named:
-            raise Usage(f"two tensors are named {name!r}; name one of the objects otherwise")
+            raise Usage(f"two tensors are named {name!r}; give one of the objects another name")
         self.named[name] = (t.detach(), kind)
 
     def _tensor(self, t, where):
@@ -68,7 +73,7 @@ class Plan:
 
     def _optimizer(self, key, o):
         if type(o).__name__ == "LBFGS":
-            raise Usage(f"{key}: LBFGS keeps a history of tensors that grows; it is not supported")
+            raise Usage(f"{key}: LBFGS is not supported: it keeps a growing history of tensors")
         groups, state = [], []
         for i, g in enumerate(o.param_groups):
             for p in g["params"]:
@@ -82,14 +87,14 @@ class Plan:
         return {"optimizer": type(o).__name__, "groups": groups, "state": state}
 
     def _moment(self, key, p, k, v):
-        name = f"{self.names[p]}.{k}" if key == "optimizer" else f"{self.names[p]}.{key}.{k}"
+        name = moment_name(self.names[p], key, k)
         if torch.is_tensor(v):
             self._add(name, v, MOMENT)
             where = "parameter" if v.device == p.device and v.device.type != "cpu" else v.device.type
             return {"T": name, "where": where, **({"complex": True} if v.is_complex() else {})}
 
         def refuse(t, where):
-            raise Usage(f"{key}: state {where} is tensors within a list or dict; it is not supported")
+            raise Usage(f"{key}: state {where} has tensors in a list or dict, which is not supported")
 
         return encode(v, name, refuse)
 
@@ -99,7 +104,7 @@ class Plan:
 
 
 def stripe(entries, ranks):
-    """Distributes entries over the ranks, the largest first, each to the rank with the fewest bytes. Rank 0 writes the buffers, as in DDP."""
+    """Distributes entries over the ranks, the largest first, each to the rank with the fewest bytes. Rank 0 gets the buffers."""
     loads, owner = [0] * ranks, {}
     for e in entries:
         if e.kind == BUFFER:

@@ -1,25 +1,71 @@
-"""Restoring: the newest step that verifies on all ranks."""
+"""Restores the newest step that verifies on all ranks."""
+
+import functools
 
 import torch
 
 from .. import lazy_restore, tensor_file
 from ..file.errors import CheckpointError, Corrupt
 from ..file.layout import BUFFER, PARAMETER, State
+from ..file.reads import Reads
 from . import loading
-from .ranks import Ranks
 from .plan import inner
 
 
-class Restoring(Ranks):
-    """Restores a checkpoint from existing files into live objects, at once or during the first forward pass."""
+def text(error):
+    """The text of an error, or None."""
+    return str(error) if error else None
 
-    def __init__(self, path, group):
-        super().__init__(group)
+
+class Restoring:
+    """Restores live objects from existing files, at once or during the first forward pass. All ranks of torch.distributed continue together or fail
+    together."""
+
+    def __init__(self, path):
+        self.rank, self.ranks, self.group = 0, 1, None
+        dist = getattr(torch, "distributed", None)
+        if dist and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+            # A separate group on the CPU keeps its operations apart from those of the training.
+            self.group = dist.new_group(backend="gloo")
+            self.rank, self.ranks = dist.get_rank(self.group), dist.get_world_size(self.group)
         self.path = path
-        self.faults = []  # what restore found damaged
+        self.faults = []  # the damage that restore found
         self._file = None
         self._restored = False
-        self._reader = self._gate = self._behind = None  # of a restore that is not complete
+        self._reader = self._gate = self._behind = None  # of an incomplete restore
+
+    def _gather(self, *values):
+        """Returns the values of all ranks."""
+        if self.ranks == 1:
+            return [values]
+        out = [None] * self.ranks
+        torch.distributed.all_gather_object(out, values, group=self.group)
+        return out
+
+    @staticmethod
+    def _raise(error, said):
+        """Raises this rank's error, else the first error of another rank. said: the text of each rank's error, or None."""
+        if error:
+            raise error
+        for rank, text in enumerate(said):
+            if text is not None:
+                raise CheckpointError(f"rank {rank}: {text}")
+
+    def _agree(self, error, *values):
+        """Raises on all ranks if one has an error, else returns the values of all ranks."""
+        got = self._gather(text(error), *values)
+        self._raise(error, [said for said, *_ in got])
+        return [v for _, *v in got]
+
+    def _everywhere(self, do):
+        """Calls do() on all ranks. An error on one is raised on all."""
+        error = value = None
+        try:
+            value = do()
+        except (CheckpointError, OSError) as e:
+            error = e
+        self._agree(error)
+        return value
 
     def _newest(self, paths, steps, objects, behind):
         for step in steps:
@@ -30,7 +76,7 @@ class Restoring(Ranks):
                 error = e
             except (CheckpointError, OSError) as e:
                 self._agree(e)
-            bad = [why for (why,) in self._agree(None, str(error) if error else None) if why]
+            bad = [why for (why,) in self._agree(None, text(error)) if why]
             if not bad:
                 return state
             self._give_up_reading()
@@ -38,7 +84,7 @@ class Restoring(Ranks):
         raise Corrupt(f"{self.path}: no step verifies on all ranks: {'; '.join(self.faults)}")
 
     def _load(self, paths, step, objects, behind):
-        """Reads one step of all files into the objects; with behind, it begins to."""
+        """Reads a step of all files into the objects. With behind, it only begins to read."""
         files = []
         try:
             places = {}
@@ -48,13 +94,13 @@ class Restoring(Ranks):
                 places.update({place[0].name: (files[-1], place) for place in found})
                 if len(files) - 1 == self.rank % len(paths):
                     blob = state.random
-            live = loading.live(paths[0], {k: o for k, o in objects.items() if isinstance(o, torch.nn.Module)}, {n: p[0] for n, (_, p) in places.items()})
-            into, loads = loading.prepare(paths[0], blob, objects, live, {n: p[0] for n, (_, p) in places.items()})
-            order = [n for n in live if live[n][1] == PARAMETER]
-            first = [n for n in places if places[n][1][0].kind == BUFFER]
-            reads = {n: (lambda n=n: places[n][0].read(places[n][1], into[n])) for n in first + order}
-            moments = {n: (lambda n=n: places[n][0].read(places[n][1], into[n])) for n in places if n not in reads}
-            reader = lazy_restore.Reader(reads, moments)
+            entries = {n: place[0] for n, (_, place) in places.items()}
+            live = loading.live(paths[0], {k: o for k, o in objects.items() if isinstance(o, torch.nn.Module)}, entries)
+            into, loads = loading.prepare(paths[0], blob, objects, live, entries)
+            first = [n for n, e in entries.items() if e.kind == BUFFER]
+            order = first + [n for n, (_, kind) in live.items() if kind == PARAMETER]
+            reads = {n: functools.partial(places[n][0].read, places[n][1], into[n]) for n in order + [n for n in places if n not in set(order)]}
+            reader = Reads({n: reads.pop(n) for n in order}, reads)
             self._reader = (reader, files)
             if not behind:
                 reader.wait()
@@ -85,10 +131,10 @@ class Restoring(Ranks):
         return [inner(o) for o in objects.values() if isinstance(o, torch.nn.Module)]
 
     def _give_up_reading(self):
-        """Ends the readers in the background, and releases the modules."""
+        """Stops reading in the background, and releases the modules."""
         if self._reader is not None:
             (reader, files), self._reader = self._reader, None
-            reader.stop()
+            reader.close()
             for ck in files:
                 ck.close()
         if self._gate is not None:
@@ -97,7 +143,7 @@ class Restoring(Ranks):
         self._behind = None
 
     def _complete(self):
-        """Waits until everything of restore(behind=True) is read. All ranks call it, in ready() and before saves."""
+        """Waits until restore(behind=True) has read everything. All ranks call it, in ready() and before saves."""
         if self._reader is None:
             return
         error, then = None, self._behind
@@ -106,18 +152,14 @@ class Restoring(Ranks):
         except (CheckpointError, OSError) as e:
             error = type(e)(f"{self.path}: {e}; restore again without behind, which looks for an older checkpoint")
         self._give_up_reading()
-        if error is not None:
-            self._restored = False
-        try:
-            self._agree(error)
-        except BaseException:
-            self._restored = False
-            raise
+        restored, self._restored = self._restored, False
+        self._agree(error)
+        self._restored = restored
         if then is not None:
             self._everywhere(lambda: self._take_up(*then))
 
     def _take_up(self, path, state):
-        """Opens this rank's file for writing, at the step that was restored."""
+        """Opens this rank's file for writing after the restored step."""
         step = state.step
         ck = tensor_file.open_(path)
         try:

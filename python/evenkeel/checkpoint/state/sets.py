@@ -1,4 +1,4 @@
-"""The files of a job: generations, each of one file for each rank."""
+"""The files of a job. Each generation has one file per rank."""
 
 import errno
 import glob
@@ -36,7 +36,7 @@ def sets(path):
 
 
 def common(paths, missing):
-    """The steps that all files of a set have, newest first; none if the files show that no checkpoint of all ranks was made."""
+    """The steps that all files of a set have, newest first, and the damage that was found. No step: no checkpoint of all ranks was made."""
     steps, faults, started, everywhere, never = None, [], False, 0, False
     for p in paths:
         if p in missing:
@@ -53,7 +53,7 @@ def common(paths, missing):
             steps = here if steps is None else steps & here
     if missing:
         if started:
-            raise Corrupt(f"{missing[0]} is missing, and others of its set hold checkpoints; bring it back")
+            raise Corrupt(f"{missing[0]} is missing, but other files of its set have checkpoints; restore it")
         return [], []
     if not steps and (everywhere or not never):
         raise Corrupt(f"no step is on all {len(paths)} ranks: {'; '.join(faults) or 'the ranks hold different steps'}")

@@ -1,4 +1,4 @@
-"""Encodes plain values as JSON without the loss of a bit, and reads and sets the random number generators."""
+"""Encodes plain values exactly as JSON, and reads and sets the random number generators."""
 
 import base64
 import collections
@@ -11,10 +11,8 @@ from ..file.errors import Schema, Usage
 
 
 def encode(v, where, tensor):
-    """A value as JSON, from which decode() makes the same value, to the bit. tensor(t, where) stores a tensor and returns its name."""
-    if v is None or isinstance(v, (bool, str)):
-        return v
-    if type(v) is int:
+    """Encodes a value as JSON, from which decode() makes the same value. tensor(t, where) stores a tensor and returns its name."""
+    if v is None or isinstance(v, (bool, str)) or type(v) is int:
         return v
     if type(v) is float:
         return {"f": v.hex()}
@@ -41,10 +39,11 @@ def encode(v, where, tensor):
     if type(v) in (dict, collections.OrderedDict, collections.Counter):
         tag = {dict: "d", collections.OrderedDict: "o", collections.Counter: "C"}[type(v)]
         return {tag: [[encode(k, where, tensor), encode(x, f"{where}.{k}", tensor)] for k, x in v.items()]}
-    raise Usage(f"{where}: {type(v).__module__}.{type(v).__qualname__} cannot be stored; give the object a state_dict() of tensors and plain values")
+    raise Usage(f"{where}: {type(v).__module__}.{type(v).__qualname__} cannot be stored; an object needs a state_dict() of tensors and plain values")
 
 
 def decode(v, tensor):
+    """Makes a value from encode()'s JSON. tensor(name, device, is_complex) returns a tensor."""
     if not isinstance(v, dict):
         return v
     tag = next(iter(v))
@@ -76,6 +75,7 @@ def decode(v, tensor):
 
 
 def generators():
+    """The states of all random number generators."""
     out = {"torch": bytes(torch.get_rng_state().numpy()), "random": python_random.getstate(), "numpy": numpy.random.get_state()}
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         out["cuda"] = [bytes(s.cpu().numpy()) for s in torch.cuda.get_rng_state_all()]
@@ -83,10 +83,11 @@ def generators():
 
 
 def set_generators(state):
+    """Sets the random number generators to states of generators()."""
     torch.set_rng_state(torch.frombuffer(bytearray(state["torch"]), dtype=torch.uint8))
     python_random.setstate(state["random"])
     numpy.random.set_state(state["numpy"])
     if "cuda" in state and torch.cuda.is_available():
         if len(state["cuda"]) != torch.cuda.device_count():
-            raise Schema(f"generators of {len(state['cuda'])} CUDA devices were saved, there are {torch.cuda.device_count()}")
+            raise Schema(f"generators of {len(state['cuda'])} CUDA devices were saved, but there are {torch.cuda.device_count()} devices")
         torch.cuda.set_rng_state_all([torch.frombuffer(bytearray(s), dtype=torch.uint8) for s in state["cuda"]])

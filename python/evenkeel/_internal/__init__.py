@@ -1,1 +1,0 @@
-"""What several rooms of this package share. Nothing here is for other programs."""
