@@ -1,6 +1,8 @@
 """Ranks as processes of this machine, or as processes that a launcher such as torchrun started."""
 
+import ctypes
 import os
+import signal
 import socket
 import sys
 
@@ -30,7 +32,7 @@ def start(main, args, world):
     sys.stdout.flush()
     sys.stderr.flush()
     try:  # forked, so that each process has loaded PyTorch
-        multiprocessing.start_processes(_rank, (main, args, env), world, start_method="fork")
+        multiprocessing.start_processes(_rank, (main, args, env), world, daemon=True, start_method="fork")
     except multiprocessing.ProcessRaisedException as e:
         raise RankError("rank %d: %s" % (e.error_index, e.msg.strip().splitlines()[-1])) from None
     except multiprocessing.ProcessExitedException as e:
@@ -40,4 +42,6 @@ def start(main, args, world):
 
 def _rank(rank, main, args, env):
     os.environ.update(env, RANK=str(rank))
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: end with the parent
     main(args)
