@@ -73,6 +73,7 @@ type NodeReport struct {
 	Size    int     `json:"size"`            // samples that Seconds belongs to
 	Steps   int     `json:"steps,omitempty"` // micro-steps that Size was computed in, where there were several
 	Seconds float64 `json:"seconds"`         // hand-out to arrival; for a late node so far; 0 if nothing is known
+	Input   float64 `json:"input,omitempty"` // of these seconds, those that its own data took beyond its compute
 	Samples int     `json:"samples"`         // accepted in this round
 	Aged    int     `json:"aged"`            // of these, computed on an older model
 	Age     float64 `json:"age"`             // seconds between the newest gradient and the model it was computed on

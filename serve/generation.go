@@ -86,7 +86,15 @@ func (g *generation) seconds(rank int) float64 {
 	if rank >= len(g.newest.Nodes) {
 		return 0
 	}
-	return g.newest.Nodes[rank].Seconds
+	return g.newest.Nodes[rank].Seconds - g.newest.Nodes[rank].Input
+}
+
+// input are the seconds beyond these that a rank's data took.
+func (g *generation) input(rank int) float64 {
+	if rank >= len(g.newest.Nodes) {
+		return 0
+	}
+	return g.newest.Nodes[rank].Input
 }
 
 // efficiency is what a sample of the newest round is worth to the model, 1 before the first.
@@ -150,7 +158,7 @@ func (g *generation) describe(s *JobState, ranks bool) {
 		if ranks {
 			s.Ranks = append(s.Ranks, RankState{
 				Name: n.Name, Device: n.Device, Profiled: n.Profile != nil, Share: g.plan.Sizes[i], MicroBatch: n.Full(),
-				Seconds: g.seconds(i), PerSample: perf[i].PerSample, LeftOut: leftOut,
+				Seconds: g.seconds(i), Input: g.input(i), PerSample: perf[i].PerSample, LeftOut: leftOut,
 			})
 		}
 	}

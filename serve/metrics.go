@@ -129,12 +129,13 @@ var (
 	ranksNow   = prometheus.NewDesc("evenkeel_ranks", "Ranks of the job's newest process group.", []string{"job"}, nil)
 	goodputNow = prometheus.NewDesc("evenkeel_goodput_samples_per_second", "Samples per second of the newest rounds, times what a sample is worth to the model.", []string{"job"}, nil)
 	shareNow   = prometheus.NewDesc("evenkeel_node_share_samples", "Samples of the rank in the newest sizes (--node-metrics).", []string{"job", "node"}, nil)
+	inputNow   = prometheus.NewDesc("evenkeel_node_input_seconds", "Time that the rank's data took beyond its compute in the newest round (--node-metrics).", []string{"job", "node"}, nil)
 	computeNow = prometheus.NewDesc("evenkeel_node_compute_seconds", "Time that the rank computed in the newest round (--node-metrics).", []string{"job", "node"}, nil)
 )
 
 // Describe is prometheus.Collector's.
 func (gauges) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{jobsNow, ranksNow, goodputNow, shareNow, computeNow} {
+	for _, d := range []*prometheus.Desc{jobsNow, ranksNow, goodputNow, shareNow, computeNow, inputNow} {
 		to <- d
 	}
 }
@@ -158,6 +159,7 @@ func (g gauges) Collect(to chan<- prometheus.Metric) {
 			show(shareNow, n.share, name, n.name)
 			if n.seconds > 0 {
 				show(computeNow, n.seconds, name, n.name)
+				show(inputNow, n.input, name, n.name)
 			}
 		}
 	}
@@ -171,8 +173,8 @@ type shown struct {
 }
 
 type shownNode struct {
-	name           string
-	share, seconds float64
+	name                  string
+	share, seconds, input float64
 }
 
 // show makes what gauges show of a job.
@@ -184,7 +186,7 @@ func (j *job) show() {
 	now := &shown{ranks: len(nodes), goodput: paceOf(j.record.paces.recent).SamplesPerSecond * j.gen.efficiency()}
 	if j.config.NodeMetrics && len(nodes) <= mostNodes {
 		for i := range nodes {
-			now.nodes = append(now.nodes, shownNode{name: nodes[i].Name, share: float64(j.gen.plan.Sizes[i]), seconds: j.gen.seconds(i)})
+			now.nodes = append(now.nodes, shownNode{name: nodes[i].Name, share: float64(j.gen.plan.Sizes[i]), seconds: j.gen.seconds(i), input: j.gen.input(i)})
 		}
 	}
 	j.shown.Store(now)

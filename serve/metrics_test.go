@@ -148,7 +148,7 @@ func TestSeries(t *testing.T) {
 				own++
 			}
 		}
-		if own != 2*x.more || own == 0 && len(after) > 250 {
+		if own != 3*x.more || own == 0 && len(after) > 250 {
 			t.Errorf("%d ranks: %d series, %d of them of ranks: %v", x.ranks, len(after), own, slices.Sorted(maps.Keys(after))[:20])
 		}
 	}

@@ -43,6 +43,7 @@ func (r *record) took(at, created time.Time, report *cluster.Report, g *generati
 func (r *record) describe(s *JobState) {
 	s.Rounds, s.Samples, s.Reports, s.LastReport = r.rounds, r.samples, maps.Clone(r.counts), r.newest
 	s.First, s.Recent = r.paces.begin(), paceOf(r.paces.recent)
+	s.Gain = r.history.Gain()
 	if r.refused != "" {
 		s.Problem = cmp.Or(s.Problem, "the registration of the process group was refused: "+r.refused)
 	}

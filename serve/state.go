@@ -27,6 +27,7 @@ type JobState struct {
 	Reports     map[string]int64 `json:"reports" doc:"Reports by verdict"`
 	First       Pace             `json:"first" doc:"With the first sizes of the job"`
 	Recent      Pace             `json:"recent" doc:"In the newest rounds"`
+	Gain        float64          `json:"gain" doc:"Samples per second of the whole run over those predicted for equal shares by the measured times; 0: not known"`
 	NoiseScale  float64          `json:"noise_scale" doc:"Gradient noise scale in samples; 0: not known"`
 	Efficiency  float64          `json:"efficiency" doc:"What a sample of the newest round is worth to the model, over one of a round of the global batch"`
 	Aside       bool             `json:"aside,omitempty" doc:"No reports for a day: the service has it in its journal alone, until the next request for it"`
@@ -64,6 +65,7 @@ type RankState struct {
 	Share      int     `json:"share" doc:"Samples of the newest sizes"`
 	MicroBatch int     `json:"micro_batch" doc:"Largest micro-batch that it is given; 0: without a bound"`
 	Seconds    float64 `json:"seconds" doc:"Of compute in the newest round; 0: not known"`
+	Input      float64 `json:"input_seconds,omitempty" doc:"That its data took beyond that"`
 	PerSample  float64 `json:"per_sample" doc:"Believed seconds per sample"`
 	LeftOut    string  `json:"left_out,omitempty" doc:"Why it has no share"`
 }
@@ -72,6 +74,7 @@ type RankState struct {
 type Pace struct {
 	Rounds           int     `json:"rounds"`
 	SamplesPerSecond float64 `json:"samples_per_second"`
+	Exchange         float64 `json:"exchange" doc:"Share of the rounds' time after the slowest rank was done: the exchange of gradients, 0..1"`
 	Idle             float64 `json:"idle" doc:"Share of the ranks' time that they waited for others, 0..1"`
 }
 
@@ -79,19 +82,20 @@ type Pace struct {
 const window = 20
 
 // round is what a pace needs to know of one round.
-type round struct{ samples, seconds, idle, ranks float64 }
+type round struct{ samples, seconds, exchange, idle, ranks float64 }
 
 func paceOf(rounds []round) Pace {
 	var sum round
 	for _, r := range rounds {
 		sum.samples += r.samples
 		sum.seconds += r.seconds
+		sum.exchange += r.exchange
 		sum.idle += r.idle
 		sum.ranks += r.ranks * r.seconds
 	}
 	p := Pace{Rounds: len(rounds)}
 	if sum.seconds > 0 && sum.ranks > 0 {
-		p.SamplesPerSecond, p.Idle = sum.samples/sum.seconds, sum.idle/sum.ranks
+		p.SamplesPerSecond, p.Exchange, p.Idle = sum.samples/sum.seconds, sum.exchange/sum.seconds, sum.idle/sum.ranks
 	}
 	return p
 }
@@ -114,13 +118,18 @@ func (p *paces) begin() Pace {
 // measure takes from a report what a pace needs.
 func measure(report *cluster.Report) round {
 	r := round{samples: float64(report.Accepted), seconds: report.Wait.Seconds()}
+	slowest := 0.0
 	for i := range report.Nodes {
+		slowest = max(slowest, report.Nodes[i].Seconds)
 		idle := report.Nodes[i].Idle
 		if report.Nodes[i].Status == cluster.Absent {
 			idle = r.seconds
 		}
 		r.idle += min(idle, r.seconds)
 		r.ranks++
+	}
+	if slowest > 0 {
+		r.exchange = max(r.seconds-slowest, 0)
 	}
 	return r
 }

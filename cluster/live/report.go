@@ -26,11 +26,12 @@ type Report struct {
 
 // RankReport is one rank's part of a round.
 type RankReport struct {
-	Seconds     float64 `json:"seconds" minimum:"0" maximum:"1000000" doc:"Of compute, without the wait for others"`
-	Samples     int     `json:"samples" minimum:"0" maximum:"1073741824" doc:"In its gradient"`
-	MicroSteps  int     `json:"micro_steps" minimum:"0" maximum:"1073741824" doc:"That they were computed in"`
-	NormSquared float64 `json:"norm_squared,omitempty" minimum:"0" doc:"Of its own mean gradient; absent: unknown"`
-	OutOfMemory int     `json:"out_of_memory,omitempty" minimum:"0" maximum:"1073741824" doc:"Micro-batch that its memory did not hold; 0: none"`
+	Seconds      float64 `json:"seconds" minimum:"0" maximum:"1000000" doc:"Of compute, without the wait for others"`
+	InputSeconds float64 `json:"input_seconds,omitempty" minimum:"0" maximum:"1000000" doc:"That its round took beyond that because of its own data; absent: 0"`
+	Samples      int     `json:"samples" minimum:"0" maximum:"1073741824" doc:"In its gradient"`
+	MicroSteps   int     `json:"micro_steps" minimum:"0" maximum:"1073741824" doc:"That they were computed in"`
+	NormSquared  float64 `json:"norm_squared,omitempty" minimum:"0" doc:"Of its own mean gradient; absent: unknown"`
+	OutOfMemory  int     `json:"out_of_memory,omitempty" minimum:"0" maximum:"1073741824" doc:"Micro-batch that its memory did not hold; 0: none"`
 }
 
 // Verdict is what becomes of a report.
@@ -52,6 +53,9 @@ func (h *handed) check(prefix string, i int, x *RankReport, f *badinput.Faults) 
 	share, timed := h.shares[i], h.timed
 	if !measure(x.Seconds, maxSeconds) {
 		f.Add(prefix+"seconds", "is %v; it must lie in 0..%v", x.Seconds, float64(maxSeconds))
+	}
+	if !measure(x.InputSeconds, maxSeconds) {
+		f.Add(prefix+"input_seconds", "is %v; it must lie in 0..%v", x.InputSeconds, float64(maxSeconds))
 	}
 	if !measure(x.NormSquared, math.MaxFloat64) {
 		f.Add(prefix+"norm_squared", "is %v; it must be a number of at least 0", x.NormSquared)
@@ -113,9 +117,10 @@ func (r *Report) fill(h *handed, out *cluster.Report, start time.Duration) {
 }
 
 func (x *RankReport) fill(n *cluster.NodeReport, r *Report) {
+	took := x.Seconds + x.InputSeconds // a share is as long as its data take, too
 	*n = cluster.NodeReport{
-		Status: cluster.In, Size: x.Samples, Seconds: x.Seconds, Samples: x.Samples, Age: x.Seconds,
-		Idle: max(r.WaitSeconds-x.Seconds, 0), OOM: x.OutOfMemory > 0, TooLarge: x.OutOfMemory,
+		Status: cluster.In, Size: x.Samples, Seconds: took, Input: x.InputSeconds, Samples: x.Samples, Age: took,
+		Idle: max(r.WaitSeconds-took, 0), OOM: x.OutOfMemory > 0, TooLarge: x.OutOfMemory,
 	}
 	if x.MicroSteps > 1 {
 		n.Steps = x.MicroSteps

@@ -162,7 +162,7 @@ func (r *rounds) deliver(a *arrival) bool {
 	}
 	if a.Samples == 0 {
 		r.recorder.Lose(a.rank, a.at, a.OutOfMemory > 0)
-	} else if r.recorder.Receive(a.rank, a.at, cluster.Gradient{Samples: a.Samples, Steps: a.MicroSteps, Seconds: a.Seconds}) == 0 {
+	} else if r.recorder.Receive(a.rank, a.at, cluster.Gradient{Samples: a.Samples, Steps: a.MicroSteps, Seconds: a.Seconds + a.InputSeconds}) == 0 {
 		return false // it came after the end
 	}
 	r.large[a.rank] = a.OutOfMemory

@@ -401,6 +401,46 @@ class TestLoaders(Ranks):
             os.remove(folder)
 
 
+class Slow(torch.utils.data.Dataset):
+    """Data that take their time, 5 ms a sample on one rank."""
+
+    def __init__(self, data, seconds):
+        self.data, self.seconds = data, seconds
+
+    def __len__(self):
+        return len(self.data)
+
+    def __getitem__(self, i):
+        time.sleep(self.seconds)
+        return self.data[i]
+
+
+class TestInput(Ranks):
+    def test_is_told(self):
+        """Of the rank whose data are slow, with and without workers; beside what it computes."""
+        for workers in (0, 2):
+            service = self.serve(lambda *_: ([8, 8], [4, 8]))
+
+            def child(rank, port):
+                job = Job(rank, 2, port, net=torch.nn.Linear(8, 3).double())
+                job.data = Slow(job.data, 0.005 * rank)
+                for x, y, i in job.tuner.steps(job.loader(global_batch=16, workers=workers)):
+                    time.sleep(0.001 * len(x))
+                    cross_entropy(job.ddp(x), y).backward()
+                    if job.tuner.synchronised:
+                        job.step()
+                job.tuner.close()
+
+            self.run_(2, child)
+            self.assertGreater(len(service.reports), 8)
+            for r in service.reports[4:-2]:
+                fast, slow = r["ranks"]
+                self.assertLess(slow["seconds"], 0.03, r)
+                beyond = slow.get("input_seconds", 0)
+                self.assertTrue(0.03 < beyond < 0.08 if not workers else 0.002 < beyond < 0.06, r)
+                self.assertTrue(workers or fast.get("input_seconds", 0) < beyond / 3, r)
+
+
 class TestDeadline(Ranks):
     PACES = (0.01, 0.02, 0.05)
 

@@ -38,6 +38,7 @@ type History struct {
 	seqs    struct{ recent, lanes, log []int } // beside them
 
 	rounds  int
+	gained  struct{ Seconds, Samples, EvenSeconds, EvenSamples float64 } // of all rounds for which equal shares are predicted
 	shares  []int
 	newest  []cluster.NodeReport // of the newest round; none before the first
 	out     []agent.Why          // TakesPart: it has a share
@@ -114,6 +115,12 @@ func (h *History) Took(at time.Duration, report *cluster.Report, perf []cluster.
 	}
 	if samples, seconds := h.predict(perf, report); seconds > 0 {
 		p.evenSeconds, p.evenGood = seconds, samples*cluster.Efficiency(scale, float64(h.cluster.GlobalBatch), samples)
+		if report.Round > 0 { // the first of a process group warms up
+			h.gained.Seconds += p.seconds
+			h.gained.Samples += p.samples
+			h.gained.EvenSeconds += seconds
+			h.gained.EvenSamples += samples
+		}
 	}
 	lane.Status, p.shares = string(status), h.lines.of(h.shares)
 	h.recent = keep(h.recent, p, mostRecent)
@@ -251,4 +258,13 @@ func keep[T any](s []T, x T, most int) []T {
 		return s
 	}
 	return append(s, x)
+}
+
+// Gain is the samples per second of the whole run over those that equal shares would have had by the measured times; 0: not known.
+func (h *History) Gain() float64 {
+	g := &h.gained
+	if g.Seconds == 0 || g.EvenSamples == 0 {
+		return 0
+	}
+	return g.Samples / g.Seconds * g.EvenSeconds / g.EvenSamples
 }

@@ -30,6 +30,7 @@ type Nodes struct {
 	Share      []int     `json:"share" nullable:"false" doc:"Samples of the newest sizes"`
 	MicroBatch []int     `json:"micro_batch" nullable:"false" doc:"Largest that it is given"`
 	Seconds    []float64 `json:"seconds" nullable:"false" doc:"Of compute in the newest round; 0: not known"`
+	Input      []float64 `json:"input" nullable:"false" doc:"Seconds that its data took beyond that"`
 	Wait       []float64 `json:"wait" nullable:"false" doc:"Seconds that it waited for others in it"`
 	State      []string  `json:"state" nullable:"false" doc:"in, late, refused, lost, absent (of the newest round), new, tried, or why it is left out"`
 	Changed    []float64 `json:"changed" nullable:"false" doc:"When its share last changed by more than 5%, in seconds since the job was created"`
@@ -51,7 +52,7 @@ type Rounds struct {
 type Lane struct {
 	Number  int       `json:"number"`
 	Wait    float64   `json:"wait" doc:"Seconds that the round took"`
-	Seconds []float32 `json:"seconds" nullable:"false" doc:"Of compute by node; of a late one, so far"`
+	Seconds []float32 `json:"seconds" nullable:"false" doc:"Of compute and input by node; of a late one, so far"`
 	Status  string    `json:"status" doc:"A digit for each node: 0 absent, 1 in, 2 late, 3 refused, 4 lost"`
 }
 
@@ -121,12 +122,13 @@ func tell(points []point) Rounds {
 
 func (h *History) nodes() Nodes {
 	count := len(h.shares)
-	n := Nodes{Share: append([]int{}, h.shares...), MicroBatch: make([]int, count), Seconds: make([]float64, count), Wait: make([]float64, count), State: make([]string, count), Changed: make([]float64, count)}
+	n := Nodes{Share: append([]int{}, h.shares...), MicroBatch: make([]int, count), Seconds: make([]float64, count), Input: make([]float64, count), Wait: make([]float64, count), State: make([]string, count), Changed: make([]float64, count)}
 	for i := range h.shares {
 		n.Changed[i] = round6(h.changes[i].at.Seconds())
 		n.MicroBatch[i], n.State[i] = h.cluster.Nodes[i].Full(), h.state(i)
 		if h.newest != nil {
-			n.Seconds[i], n.Wait[i] = round6(max(h.newest[i].Seconds, h.newest[i].Busy)), round6(h.newest[i].Idle)
+			r := &h.newest[i]
+			n.Seconds[i], n.Input[i], n.Wait[i] = round6(max(r.Seconds-r.Input, r.Busy)), round6(r.Input), round6(r.Idle)
 		}
 		if count <= mostLines {
 			n.Why = append(n.Why, h.changes[i].text())

@@ -7,6 +7,7 @@ from typing import Any
 
 from . import client, deadline, structure
 from .errors import Usage
+from .input_time import InputTime
 from .sample_order import Batches, Drawn
 
 LAST = 2.0  # The last round of an epoch ends at so many deadlines. Samples that a slow rank then has left over make another round.
@@ -25,13 +26,14 @@ class MicroSteps:
     def epoch(self, source: Iterator[Any]) -> None:
         """Begins an epoch, or the rest of one, whose batches come from source."""
         self._source, self._deal = source, -1
+        self.input = InputTime(getattr(source, "_num_workers", 0))
         self._buffer: list[tuple[Any, int]] = []  # loaded and not used, with the samples that count
 
     def begin(self) -> None:
         """Begins a round."""
         b = self.batches
         self.began = self._clock()  # before the loader: a deadline does not wait for it
-        self.waited = 0.0  # seconds for the loader, in this round
+        self.waited = self._charged = 0.0  # seconds for the loader in this round, and those that belong to micro-steps
         self.done = self.total = 0  # samples of this rank, of all ranks; total 0: known when the round is over
         self._taken: list[tuple[Any, int]] = []
         self.number, self.plan = b.round, b.plan(b.round)
@@ -68,11 +70,12 @@ class MicroSteps:
         since = self._clock()
         try:
             batch = next(self._source)
-            return self.batches.arrived(), batch
+            drawn, now = self.batches.arrived(), self._clock()
         except (StopIteration, IndexError) as e:
             raise Usage("the loader does not hand out the batches of tuner.batches() one by one: give them as batch_sampler to one DataLoader, and iterate that in tuner.steps()") from e
-        finally:
-            self.waited += self._clock() - since
+        self.waited += now - since
+        self.input.handed(now, now - since, drawn.samples)
+        return drawn, batch
 
     def size(self) -> int:
         """The samples of the next micro-step, 0 if the round is over for this rank. Call it once for each micro-step."""
@@ -133,10 +136,11 @@ class MicroSteps:
         return structure.cut(batch, samples, begin, end)
 
     def did(self, size: int, seconds: float) -> None:
-        """Takes in what a micro-step took."""
+        """Takes in what a micro-step took, beside the time for its data."""
         if size:
             self.done += size
-            self._accumulation.done(size, seconds)
+            self._accumulation.done(size, seconds + self.waited - self._charged)
+            self._charged = self.waited
 
     def again(self, size: int) -> None:
         """A micro-step of this size did not fit into memory: the round's samples come again, in micro-steps half as large."""

@@ -42,6 +42,7 @@ class RoundExchange:
         self._arriving: tuple[Any, Any, _Past] | None = None  # the vector of the round before, its event, its round
         self._timed: tuple[Any, Any] | None = None  # events at begin and end of the round before
         self._untimed: _Past | None = None  # the round whose times come with the next vector
+        self._waited = self._gap = 0.0  # seconds for the loader in the round before, and in which the device had nothing to do before this one
         self._norm: torch.Tensor | None = None  # of the gradient of the round before, where vectors are read late
         self._vector = round_vector.RoundVector(self.rank, self.ranks)
 
@@ -87,8 +88,11 @@ class RoundExchange:
             return None
         did, b, news, norm = self.did, self._batches, None, self._norm
         did.drawn = b.hold(int(self.late))
+        work = self._work
+        did.input = work.input.beyond(did.samples, work.waited, did.seconds)
         if self.late:
-            did = dataclasses.replace(did, seconds=self._seconds())
+            did = dataclasses.replace(did, seconds=self._seconds(), input=self._waited)
+            self._waited = min(self._work.waited, self._gap)
         newest = self._client.newest if self._client is not None else None
         if newest is not self._told:
             if newest != self._told:
@@ -115,6 +119,8 @@ class RoundExchange:
         if before is None:
             return 0.0
         before[1].synchronize()
+        self._began.synchronize()
+        self._gap = before[1].elapsed_time(self._began) / 1e3
         return before[0].elapsed_time(before[1]) / 1e3
 
     def finish(self, r: Round) -> None:
@@ -169,7 +175,7 @@ class RoundExchange:
         before, self._untimed = self._untimed, past
         if before is not None:
             for d, now in zip(before.did, past.did):
-                d.seconds = now.seconds
+                d.seconds, d.input = now.seconds, now.input
             self._report(before, v[round_vector.norm_before(self.ranks)])
 
     def _report(self, past: _Past, norm: float) -> None:
@@ -178,6 +184,8 @@ class RoundExchange:
         ranks: list[Any] = []
         for d, share in zip(past.did, past.plan.shares):
             own = {"seconds": d.seconds, "samples": d.samples, "micro_steps": d.micro_steps, "out_of_memory": d.out_of_memory}
+            if d.input > 0:
+                own["input_seconds"] = d.input
             if d.norm_squared > 0:
                 own["norm_squared"] = d.norm_squared
             ranks.append(own if d.samples or share else None)  # with a share and no samples, at an epoch's end: it is not silent

@@ -3,7 +3,7 @@
 import array
 import dataclasses
 import struct
-from typing import List, Optional, Sequence
+from collections.abc import Sequence
 
 import torch
 
@@ -19,6 +19,7 @@ class Did:
     micro_steps: int = 0
     norm_squared: float = 0.0  # of its mean gradient; 0: not measured
     out_of_memory: int = 0  # the micro-batch that did not fit
+    input: float = 0.0  # seconds beyond that, because of its data
     drawn: int = 0  # the newest round that its sampler has drawn, or will have when the vector is read
 
 
@@ -49,7 +50,7 @@ class RoundVector:
         self._bytes, self._zeros = memoryview(self.values).cast("B"), bytes(8 * length(ranks))
         self._tensor = torch.frombuffer(self.values, dtype=torch.float64)  # shares the memory
 
-    def pack(self, did: Did, plan: Optional[Plan]) -> torch.Tensor:
+    def pack(self, did: Did, plan: Plan | None) -> torch.Tensor:
         """plan: only on rank 0, None if it is no news."""
         ranks, into = self.ranks, self.values
         self._bytes[:] = self._zeros
@@ -62,11 +63,11 @@ class RoundVector:
         return self._tensor
 
 
-def unpack(v: Sequence[float], ranks: int) -> "tuple[List[Did], Optional[Plan]]":
+def unpack(v: Sequence[float], ranks: int) -> tuple[list[Did], Plan | None]:
     did = []
     for r in range(ranks):
-        seconds, samples, steps, norm, memory, drawn = v[_OWN * r : _OWN * (r + 1)]
-        did.append(Did(seconds, int(samples), int(steps), norm, int(memory), int(drawn)))
+        seconds, samples, steps, norm, memory, waited, drawn = v[_OWN * r : _OWN * (r + 1)]
+        did.append(Did(seconds, int(samples), int(steps), norm, int(memory), waited, int(drawn)))
     _, number, era, deadline, reserve, whole, overtime = v[_OWN * ranks : _OWN * ranks + _ALL]
     if not number:
         return did, None

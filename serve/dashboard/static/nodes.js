@@ -82,7 +82,7 @@ export class Nodes {
     set(c[3].lastChild, whole(nodes.share[i]));
     if (single) c[3].querySelector(".bar").style.width = Math.round((80 * nodes.share[i]) / this.top) + "px";
     set(c[4], nodes.micro_batch[i] ? whole(nodes.micro_batch[i]) : "–");
-    set(c[5], seconds(nodes.seconds[i]));
+    set(c[5], seconds(nodes.seconds[i]) + (nodes.input[i] > nodes.seconds[i] / 10 ? " + " + seconds(nodes.input[i]) + " data" : ""));
     set(c[6], seconds(nodes.wait[i]));
     const since = (Date.now() + this.job.ahead - created) / 1000 - nodes.changed[i];
     set(c[7], single && nodes.why?.[i] ? nodes.why[i] + " (" + ago(since) + ")" : ago(since));

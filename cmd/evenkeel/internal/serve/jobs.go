@@ -115,10 +115,9 @@ func (c *jobsList) Run(a *cli.App) error {
 	}
 	rows := [][]string{}
 	for _, j := range out.Jobs {
-		s := newSummary(j, 0)
 		gain, speed := "", ""
-		if s.Gain > 0 {
-			gain = fmt.Sprintf("%.2fx", s.Gain)
+		if j.Gain > 0 {
+			gain = fmt.Sprintf("%.2fx", j.Gain)
 		}
 		if j.Recent.Rounds > 0 {
 			speed = cli.Rate(j.Recent.SamplesPerSecond)

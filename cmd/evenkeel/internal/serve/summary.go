@@ -10,16 +10,11 @@ import (
 // summary is the outcome of a command's job.
 type summary struct {
 	serve.JobState
-	Gain       float64 `json:"gain"` // samples per second of the newest rounds over those of the first sizes; 0: not known
-	ExitStatus int     `json:"exit_status"`
+	ExitStatus int `json:"exit_status"`
 }
 
 func newSummary(state serve.JobState, status int) *summary {
-	s := &summary{JobState: state, ExitStatus: status}
-	if state.First.SamplesPerSecond > 0 {
-		s.Gain = state.Recent.SamplesPerSecond / state.First.SamplesPerSecond
-	}
-	return s
+	return &summary{JobState: state, ExitStatus: status}
 }
 
 func (s *summary) lines() []string {
@@ -44,9 +39,9 @@ func (s *summary) lines() []string {
 		[][]string{pace("with the first sizes", s.First), pace("in the newest rounds", s.Recent)})...)
 	switch {
 	case s.Gain >= 1:
-		lines = append(lines, fmt.Sprintf("Gained: %.2f times the samples per second.", s.Gain))
+		lines = append(lines, fmt.Sprintf("Gained: %.2f times the samples per second of equal shares, over the whole run.", s.Gain))
 	case s.Gain > 0:
-		lines = append(lines, fmt.Sprintf("Nothing was gained: %.2f times the samples per second of the first sizes.", s.Gain))
+		lines = append(lines, fmt.Sprintf("Nothing was gained: %.2f times the samples per second of equal shares, over the whole run.", s.Gain))
 	default:
 		lines = append(lines, "Too few rounds to say what was gained.")
 	}
@@ -55,7 +50,21 @@ func (s *summary) lines() []string {
 		rows = append(rows, []string{r.Name, r.Device, fmt.Sprint(r.Share), cli.Seconds(r.Seconds), r.LeftOut})
 	}
 	lines = append(lines, cli.Table([]cli.Column{cli.Left("rank"), cli.Left("device"), cli.Right("share"), cli.Right("newest round"), cli.Left("")}, rows)...)
-	return append(lines, s.problem()...)
+	return append(append(lines, causes(&s.JobState)...), s.problem()...)
+}
+
+// causes say what holds the job up that no sizes mend.
+func causes(s *serve.JobState) []string {
+	var lines []string
+	for _, r := range s.Ranks {
+		if r.Input > r.Seconds {
+			lines = append(lines, fmt.Sprintf("Input: %s waits for its data in %s of its time. Give its DataLoader more workers, or faster storage.", r.Name, cli.Percent(r.Input/(r.Input+r.Seconds))))
+		}
+	}
+	if s.Recent.Exchange > 0.5 {
+		lines = append(lines, fmt.Sprintf("Network: the exchange of gradients takes %s of a round, after all ranks are done.", cli.Percent(s.Recent.Exchange)))
+	}
+	return lines
 }
 
 // problem is a line about the job's problem, if there is one.

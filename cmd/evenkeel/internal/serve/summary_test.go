@@ -1,26 +1,24 @@
 package serve
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"evenkeel/serve"
 )
 
-// The closing line says that a registration was refused and why, not that there was none.
-func TestSummaryOfProblems(t *testing.T) {
-	const refused = "the registration of the process group was refused: deadline is 5"
-	for name, x := range map[string]struct {
-		state serve.JobState
-		want  string
-	}{
-		"none":    {serve.JobState{Name: "job"}, "job: no process group registered; does the command use evenkeel.Tuner?"},
-		"refused": {serve.JobState{Name: "job", Problem: refused}, "job: nothing was tuned; " + refused},
-		"later":   {serve.JobState{Name: "job", Generation: 1, Problem: refused}, "Sizes stopped changing: " + refused},
-		"pieces":  {serve.JobState{Name: "job", Generation: 1, Rounds: 3, Samples: 258, GlobalBatch: 86}, "job: 0 ranks, global batch 86, 3 rounds, 258 samples (or pieces)"},
-	} {
-		if text := strings.Join(newSummary(x.state, 0).lines(), "\n"); !strings.Contains(text, x.want) || x.state.Problem == "" && strings.Contains(text, "refused") {
-			t.Errorf("%s: no %q in\n%s", name, x.want, text)
-		}
+func TestCauses(t *testing.T) {
+	s := &serve.JobState{Ranks: []serve.RankState{
+		{Name: "even", Seconds: 1, Input: 1},
+		{Name: "starved", Seconds: 1, Input: 3},
+	}}
+	s.Recent.Exchange = 0.5
+	if got := causes(s); len(got) != 1 || !strings.HasPrefix(got[0], "Input: starved waits for its data in 75.0% of its time.") {
+		t.Error(got)
+	}
+	s.Ranks, s.Recent.Exchange = s.Ranks[:1], 0.6
+	if got := causes(s); !slices.Equal(got, []string{"Network: the exchange of gradients takes 60.0% of a round, after all ranks are done."}) {
+		t.Error(got)
 	}
 }
