@@ -10,6 +10,13 @@ __all__ = ["Steps", "Tuner"]
 
 def __getattr__(name: str) -> Any:
     """Imports what needs torch only when it is used."""
+    if name == "__version__":
+        from importlib import metadata
+
+        try:
+            return metadata.version("evenkeel-training")
+        except metadata.PackageNotFoundError:  # a checkout on PYTHONPATH
+            return "0+checkout"
     if name in __all__:
         from . import tuner
 

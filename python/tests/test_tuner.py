@@ -4,6 +4,7 @@ import collections
 import copy
 import os
 import random
+import statistics
 import sys
 import threading
 import time
@@ -45,13 +46,13 @@ class Clock:
 class Job:
     """What a test's process trains."""
 
-    def __init__(self, rank, ranks, port, dtype=torch.float64, clock=time.perf_counter, net=None, **ddp):
+    def __init__(self, rank, ranks, port, dtype=torch.float64, clock=time.perf_counter, net=None, local=False, **ddp):
         torch.set_num_threads(1)
         self.rank, self.ranks = rank, ranks
         dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
         self.plain = net or model(dtype)
         self.ddp = DDP(self.plain, bucket_cap_mb=1, **ddp)
-        self.tuner = evenkeel.Tuner(self.ddp, check=False, clock=clock)
+        self.tuner = evenkeel.Tuner(self.ddp, check=False, local=local, clock=clock)
         g = torch.Generator().manual_seed(5)
         self.x, self.y = torch.randn(LENGTH, 8, generator=g, dtype=dtype), torch.randint(0, 3, (LENGTH,), generator=g)
         self.data = torch.utils.data.TensorDataset(self.x, self.y, torch.arange(LENGTH))
@@ -265,6 +266,31 @@ class TestGradients(Ranks):
         self.assertGreater(len(service.reports), 0)
 
 
+class TestLocal(Ranks):
+    def test_shares_without_a_service(self):
+        """The slow rank gets less, samples come once, gradients are exact; memory that runs out bounds micro-batches."""
+
+        def child(rank, port):
+            job = Job(rank, 3, port, local=True)
+            for epoch in range(2):
+                loader = loader if epoch else job.loader(global_batch=20, workers=rank)
+                seen = []
+                for x, y, i in job.tuner.steps(loader):
+                    job.counted(i)
+                    time.sleep(0.003 * (1 + 3 * (rank == 2)) * len(x))
+                    cross_entropy(job.ddp(x), y).backward()
+                    if job.tuner.synchronised:
+                        off, union, parts, *_ = job.off()
+                        assert off <= 1e-12, off
+                        seen += union
+                        job.step()
+                assert sorted(seen) == list(range(LENGTH))
+            assert len(parts[2]) < 5 < len(parts[0]), list(map(len, parts))
+            assert "evenkeel" not in [t.name for t in threading.enumerate()]
+
+        self.run_(3, child)
+
+
 class TestLoaders(Ranks):
     def test_workers_draw_ahead(self):
         """Ranks whose loaders draw 0, 4 and 8 batches ahead agree on sizes that change every other round; every sample once an epoch."""
@@ -433,12 +459,12 @@ class TestInput(Ranks):
 
             self.run_(2, child)
             self.assertGreater(len(service.reports), 8)
-            for r in service.reports[4:-2]:
-                fast, slow = r["ranks"]
-                self.assertLess(slow["seconds"], 0.03, r)
-                beyond = slow.get("input_seconds", 0)
-                self.assertTrue(0.03 < beyond < 0.08 if not workers else 0.002 < beyond < 0.06, r)
-                self.assertTrue(workers or fast.get("input_seconds", 0) < beyond / 3, r)
+            fast, slow = ([r["ranks"][k].get("input_seconds", 0) for r in service.reports[2:-2]] for k in (0, 1))
+            if workers:  # they read while it computes
+                self.assertGreater(statistics.median(slow), 0)
+                continue
+            self.assertGreater(min(slow), 0.039)
+            self.assertLess(statistics.median(fast), statistics.median(slow) / 3)
 
 
 class TestDeadline(Ranks):

@@ -2,40 +2,47 @@
 
 import atexit
 import dataclasses
+import logging
 import os
 import socket
 import uuid
-from typing import Any, Dict, List, Optional
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from . import client
 from .errors import Usage
+from .local import LocalClient
+
+
+_log = logging.getLogger("evenkeel")
 
 
 @dataclasses.dataclass
 class Found:
-    client: Optional[client.Client]  # on rank 0, where there is a service
-    first: Optional[client.Plan]  # its first sizes, if it had them soon; the same on all ranks
-    serving: bool  # whether there is a service
+    client: client.Client | LocalClient | None  # on rank 0, where somebody decides
+    first: client.Plan | None  # its first sizes, if it had them soon; the same on all ranks
+    serving: bool  # whether somebody decides
     timed: bool  # whether rounds are to have a deadline
-    most: List[int]  # the largest micro-batch of each rank, 0: any
+    most: list[int]  # the largest micro-batch of each rank, 0: any
 
 
-def register(same: Dict[str, Any], limits: Dict[str, Any], device: torch.device, group: Any) -> Found:
-    """Registers the job. same are the arguments that must be equal on all ranks; limits are those of this rank's micro-batch."""
+def register(same: dict[str, Any], limits: dict[str, Any], device: torch.device, group: Any, local: bool) -> Found:
+    """Registers the job. same are the arguments that must be equal on all ranks; limits are those of this rank's micro-batch. local: without
+    a service rank 0 decides."""
     rank, ranks = dist.get_rank(group), dist.get_world_size(group)
-    everyone: List[Any] = [None] * ranks
+    everyone: list[Any] = [None] * ranks
     dist.all_gather_object(everyone, (same, _describe(rank, limits, device)), group=group)
     for r, (other, _) in enumerate(everyone):
         wrong = [f"{k} {other[k]} on rank {r}, {v} on rank 0" for k, v in everyone[0][0].items() if other[k] != v]
         if wrong:
             raise Usage(f"batches() has {'; '.join(wrong)}: pass the same on all ranks")
     described = [d for _, d in everyone]
-    own, answer = None, (None, False, False)
+    own: client.Client | LocalClient | None = None
+    answer: tuple[client.Plan | None, bool, bool] = (None, False, False)
     if rank == 0 and os.environ.get("EVENKEEL_URL"):
-        seen: Dict[str, int] = {}
+        seen: dict[str, int] = {}
         for d in described:  # containers may bear one name
             n = seen[d["name"]] = seen.get(d["name"], 0) + 1
             d["name"] += f"#{n}" if n > 1 else ""
@@ -47,12 +54,16 @@ def register(same: Dict[str, Any], limits: Dict[str, Any], device: torch.device,
         atexit.register(own.close)
         first = own.wait(client.TIMEOUT)
         answer = first, True, own.timed
-    answers: List[Any] = [None] * ranks
+    elif rank == 0 and local and ranks > 1:
+        _log.warning("evenkeel: EVENKEEL_URL is not set; the ranks find their sizes without a service")
+        own = LocalClient(same["global_batch"], [d["micro_batch"]["most"] for d in described])
+        answer = own.newest, True, False
+    answers: list[Any] = [None] * ranks
     dist.all_gather_object(answers, answer, group=group)
     return Found(own, *answers[0], [d["micro_batch"]["most"] for d in described])
 
 
-def _describe(rank: int, limits: Dict[str, Any], device: torch.device) -> Dict[str, Any]:
+def _describe(rank: int, limits: dict[str, Any], device: torch.device) -> dict[str, Any]:
     name, memory, host = "cpu", 0, socket.gethostname()
     if device.type == "cuda":
         name, memory = torch.cuda.get_device_name(device), torch.cuda.get_device_properties(device).total_memory

@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from . import client, round_vector
 from .gradient_hook import Round
+from .local import LocalClient
 from .sample_order import Batches
 from .round_vector import Did
 from .micro_steps import MicroSteps
@@ -38,7 +39,7 @@ class RoundExchange:
         self.shared = False  # whether the ranks have anything to exchange
         self.late = False  # a round's vector is read a round later (CUDA)
         self.spent = 0.0  # seconds of this object's own work, in this round
-        self._client: client.Client | None = None
+        self._client: client.Client | LocalClient | None = None
         self._arriving: tuple[Any, Any, _Past] | None = None  # the vector of the round before, its event, its round
         self._timed: tuple[Any, Any] | None = None  # events at begin and end of the round before
         self._untimed: _Past | None = None  # the round whose times come with the next vector
@@ -46,8 +47,8 @@ class RoundExchange:
         self._norm: torch.Tensor | None = None  # of the gradient of the round before, where vectors are read late
         self._vector = round_vector.RoundVector(self.rank, self.ranks)
 
-    def begin(self, batches: Batches, own: client.Client | None, first: client.Plan | None, serving: bool) -> None:
-        """Begins a job. own is the client of the service, on rank 0 alone; first is the plan that all ranks have; serving says whether there is a service."""
+    def begin(self, batches: Batches, own: "client.Client | LocalClient | None", first: client.Plan | None, serving: bool) -> None:
+        """Begins a job. own is the client of the service, on rank 0 alone; first is the plan that all ranks have; serving says whether somebody decides."""
         self._batches, self._client, self._told = batches, own, first
         self.shared = serving or batches.dealing
         self._events = self.device.type == "cuda" and not batches.dealing

@@ -7,8 +7,8 @@
         if tuner.synchronised:                              # the last micro-step of a round
             optimizer.step(); optimizer.zero_grad()
 
-The gradient is the mean over the samples of all ranks, however they are split. Without EVENKEEL_URL shares are equal, and only the all-reduce goes
-over the network. Steps do not wait for the service: rank 0 has a thread for it.
+The gradient is the mean over the samples of all ranks, however they are split. Without EVENKEEL_URL the ranks find their sizes by themselves, in
+proportion to their paces (local.py). Steps do not wait for the service: rank 0 has a thread for it.
 """
 
 import contextlib
@@ -46,10 +46,11 @@ class _MicroStep:
 
 class Tuner:
     """The loop's side of the tuner. model is a DistributedDataParallel. check: the first micro-step is computed as a whole and in two parts, and the job ends
-    with the reason if its gradient is not their weighted mean (gradient_check.py). clock returns rising seconds, and is another one in tests."""
+    with the reason if its gradient is not their weighted mean (gradient_check.py). local: without EVENKEEL_URL the ranks find their sizes by themselves
+    (local.py); else shares stay equal. clock returns rising seconds, and is another one in tests."""
 
-    def __init__(self, model: torch.nn.parallel.DistributedDataParallel, check: bool = True, clock: Callable[[], float] = time.perf_counter):
-        self._model, self._clock = model, clock
+    def __init__(self, model: torch.nn.parallel.DistributedDataParallel, check: bool = True, local: bool = True, clock: Callable[[], float] = time.perf_counter):
+        self._model, self._local, self._clock = model, local, clock
         self._hook = GradientHook(model, lambda r, now: self._exchange.fill(r, now), clock)
         self._exchange = RoundExchange(model, clock)
         self._check = GradientCheck(self._hook) if check else None
@@ -96,7 +97,7 @@ class Tuner:
         x = self._exchange
         same = {"length": first, "global_batch": global_batch, "deadline": deadline, "seed": seed, "shuffle": shuffle, "drop_last": drop_last, "weighted": weighted}
         limits = {"least": least, "most": micro_batch, "sizes": sorted(sizes)}
-        found = registration.register(same, limits, x.device, x.group)
+        found = registration.register(same, limits, x.device, x.group, self._local)
         plan = found.first or client.uniform(global_batch, found.most)
         deal = bool(deadline) or found.timed
         batches = Batches(length, x.rank, plan, seed, shuffle, deal, chunk(plan, x.rank, micro_batch), drop_last)
