@@ -2,7 +2,6 @@ package planner
 
 import (
 	"bytes"
-	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,12 +17,6 @@ import (
 	"evenkeel/cluster"
 	"evenkeel/planner/layerprofile"
 )
-
-//go:embed plan.schema.json
-var planSchema []byte
-
-// PlanSchema is the JSON schema of plan files, draft 2020-12.
-func PlanSchema() []byte { return bytes.Clone(planSchema) }
 
 // Limits of a plan file.
 const (

@@ -56,12 +56,12 @@ func newWorker(j *Job, number int, t Training) (*worker, error) {
 		return nil, err
 	}
 	stages := len(j.Plan.Stages)
-	order, err := pipeline.Order(number, stages, j.Plan.MicroBatches())
+	orders, err := pipeline.Orders(pipeline.OneForwardOneBackward, stages, 1, j.Plan.MicroBatches())
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errUnsupported, err)
 	}
 	// Neighbours are ahead by at most the micro-batches in flight.
-	return &worker{stage: s, order: order, activations: make(chan received, stages+1), gradients: make(chan received, stages+1), echoes: make(chan struct{}, 1),
+	return &worker{stage: s, order: orders[number], activations: make(chan received, stages+1), gradients: make(chan received, stages+1), echoes: make(chan struct{}, 1),
 		in: newPool(j.Plan.MicroBatch * s.in), out: newPool(j.Plan.MicroBatch * s.out), held: make([][]float32, s.inFlight), measured: Measured{Stage: number}}, nil
 }
 

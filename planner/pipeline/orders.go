@@ -27,14 +27,6 @@ func (s Schedule) String() string {
 // InFlight is the largest number of micro-batches whose activations a stage holds at a time under 1F1B.
 func InFlight(stage, stages, microBatches int) int { return min(microBatches, stages-stage) }
 
-// Order is the sequence of a stage's passes in an iteration under 1F1B, without times. The error wraps ErrPipeline.
-func Order(stage, stages, microBatches int) ([]Operation, error) {
-	if stage < 0 || stage >= stages || microBatches < 1 || stages > MaxOperations/microBatches {
-		return nil, fmt.Errorf("%w: stage %d of %d with %d micro-batches", ErrPipeline, stage, stages, microBatches)
-	}
-	return alternate(stage, InFlight(stage, stages, microBatches), microBatches), nil
-}
-
 // alternate is a stage's passes if it begins with some forward passes: then backward and forward alternate until no forward pass is left.
 func alternate(stage, ahead, microBatches int) []Operation {
 	all := make([]Operation, 0, 2*microBatches)

@@ -99,7 +99,7 @@ func (c *searchCmd) Run(a *cli.App) error {
 	}
 	begun := time.Now()
 	report, clear := a.Progress("searching")
-	r, err := job.Search(ctx, planner.SearchOptions{For: c.For, Schedule: c.Schedule, Progress: func(done, conditions int, _, _ float64) { report(done, conditions) }})
+	r, err := job.Search(ctx, planner.SearchOptions{For: c.For, Schedule: c.Schedule, Progress: report})
 	clear()
 	if errors.Is(err, planner.ErrTrainer) {
 		return unknownTrainer(c.For)
