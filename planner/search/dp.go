@@ -31,8 +31,8 @@ type table struct {
 	complete bool        // all states were visited
 	factor   float64     // 1 - tolerance
 	plans    []Candidate // cheapest for each number of stages
-	lowest   float64 // total of the cheapest plan
-	bound    float64 // lower bound on the total of every plan under this condition
+	lowest   float64     // total of the cheapest plan
+	bound    float64     // lower bound on the total of every plan under this condition
 }
 
 // node is a Pareto point of a state: a choice of its stages, linked to the stages behind.
