@@ -8,10 +8,10 @@ type held struct{ kept, whole [MaxGroups]float64 }
 
 // Passes is how stages go through their passes. The zero value is 1F1B.
 type Passes struct {
-	Schedule pipeline.Schedule
-	Chunks   int   // stages of each device, at least 1: stage k lies on the devices of stage k mod len(stages)/chunks
-	Warmup   []int // of pipeline.SentAhead: forward passes that each stage begins with
-	Overlap  bool  // transfers run beside computing
+	Schedule string // of package pipeline; "": 1F1B
+	Chunks   int    // stages of each device, at least 1: stage k lies on the devices of stage k mod len(stages)/chunks
+	Warmup   []int  // of pipeline.SentAhead: forward passes that each stage begins with
+	Overlap  bool   // transfers run beside computing
 }
 
 // orders are the passes of each device.
@@ -28,7 +28,7 @@ func (p *Passes) orders(stages, microBatches int) ([][]pipeline.Operation, error
 // *UnpricedError, or wrap pipeline.ErrPipeline.
 func (m *Model) Price(globalBatch, microBatch int, stages []Stage, passes Passes) (*Cost, error) {
 	cost, all, err := m.priceStages(globalBatch, microBatch, stages, nil)
-	if err != nil || passes.Schedule == pipeline.OneForwardOneBackward {
+	if err != nil || passes.Schedule == "" || passes.Schedule == pipeline.OneForwardOneBackward {
 		return cost, err
 	}
 	if cost.Orders, err = passes.orders(len(stages), globalBatch/microBatch); err != nil {

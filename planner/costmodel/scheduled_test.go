@@ -12,7 +12,7 @@ func TestScheduledMemory(t *testing.T) {
 	m := handModel(t, Options{Overlap: noOverlap})
 	first, second := groupOf(0, 0, 1, 4), groupOf(0, 1, 1, 4)
 	stages := []Stage{on(0, 2, Strategy{Sharding: Replicated}, first), on(2, 3, Strategy{Sharding: Replicated, Checkpoint: true}, second)}
-	price := func(schedule pipeline.Schedule, chunks int, stages ...Stage) *Cost {
+	price := func(schedule string, chunks int, stages ...Stage) *Cost {
 		t.Helper()
 		c, err := m.Price(16, 4, stages, Passes{Schedule: schedule, Chunks: chunks})
 		if err != nil {
