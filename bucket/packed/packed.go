@@ -27,21 +27,15 @@ type Plan struct {
 
 // Make plans. Errors of what was given are of bucket.ErrInput.
 func Make(l bucket.Lengths, c bucket.Cost, f bucket.Config) (*Plan, error) {
-	given := f.Mixing
-	f.Mixing = nil
-	if err := f.Complete(); err != nil {
-		return nil, err
-	}
-	f.Mixing = given
 	if err := check(&f); err != nil {
 		return nil, err
 	}
-	if len(l) == 0 {
-		return nil, input.Errorf("no lengths")
+	begun, err := partition.Begin(&f, len(l), c)
+	if err != nil {
+		return nil, err
 	}
-	p := &Plan{Plan: bucket.NewPlan(f, len(l))}
+	p := &Plan{Plan: begun}
 	p.Packed = true
-	p.From(c)
 	if err := p.prepare(l, c); err != nil {
 		return nil, err
 	}
