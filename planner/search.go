@@ -86,7 +86,7 @@ func (j *Job) Search(ctx context.Context, options SearchOptions) (*Result, error
 	conditions := conditions(j.model, within)
 	var found *search.Result
 	if len(conditions) > 0 {
-		found, err = search.Run(ctx, costs(conditions), j.thoroughness(options))
+		found, err = search.Run(ctx, conditions, j.thoroughness(options))
 	} else {
 		err = j.noCondition()
 	}
@@ -119,24 +119,13 @@ func (j *Job) Search(ctx context.Context, options SearchOptions) (*Result, error
 	if plans, err = j.bySchedules(ctx, plans, j.starts(plans, conditions, found.Best), among); err != nil {
 		return nil, err
 	}
-	r.rank(plans)
-	j.limit(ctx, r, among, options)
-	return r, nil
-}
-
-// rank takes the plans, the quickest first.
-func (r *Result) rank(plans []*Plan) {
 	slices.SortStableFunc(plans, func(a, b *Plan) int { return cmp.Compare(a.perSample(), b.perSample()) })
-	r.Plan, r.Others = plans[0], plans[1:]
-}
-
-// limit notes the time that no plan by these schedules takes less than.
-func (j *Job) limit(ctx context.Context, r *Result, among []string, options SearchOptions) {
-	r.ByWork = !slices.Equal(among, []string{Schedule1F1B})
+	r.Plan, r.Others, r.ByWork = plans[0], plans[1:], !slices.Equal(among, []string{Schedule1F1B})
 	if !options.unbounded {
 		r.LowerBound = j.lowerBound(ctx, r.ByWork, r.Plan.perSample())
 		r.Bound = max(r.Bound, min(r.LowerBound, r.Best))
 	}
+	return r, nil
 }
 
 // thoroughness is how much of the dynamic programming's space is searched.
@@ -224,14 +213,6 @@ func (j *Job) starts(plans []*Plan, conditions []*costmodel.Condition, best []se
 	return starts
 }
 
-func costs(conditions []*costmodel.Condition) []search.Costs {
-	all := make([]search.Costs, len(conditions))
-	for i, c := range conditions {
-		all[i] = c
-	}
-	return all
-}
-
 // plan turns a candidate under a condition into a plan.
 func (j *Job) plan(c *costmodel.Condition, k search.Candidate) *Plan {
 	return j.planOf(c.Spread(), c.GlobalBatch, c.MicroBatch, c.Stages(k))
@@ -299,7 +280,7 @@ func orAny(list []int) any {
 // explain finds out, by trying, whether more memory would make a plan feasible.
 func (j *Job) explain(ctx context.Context, within []costmodel.Restriction, err error) error {
 	for _, more := range []float64{1.25, 1.5, 2, 3, 4, 8, 16, 64} {
-		all := costs(conditions(j.model.WithMemory(more), within))
+		all := conditions(j.model.WithMemory(more), within)
 		// Any plan will do.
 		if _, tried := search.Run(ctx, all[:min(len(all), 64)], search.Options{Width: search.FirstPassWidth}); tried == nil {
 			return fmt.Errorf("%w: memory is too small; with %g times as much on every device there is one. Allow checkpointing and full sharding, lower the reserve, add devices or profile higher tensor degrees", err, more)

@@ -56,7 +56,7 @@ const FirstPassWidth = 48
 // condition is not exact, or it has more states than are kept; Result.Bound then shows how much may be missed. The result depends on the
 // conditions alone, not on timing, as long as ctx does not end. If there is no plan, the error wraps ErrInfeasible, or is
 // ctx's.
-func Run(ctx context.Context, conditions []Costs, o Options) (*Result, error) {
+func Run[C Costs](ctx context.Context, conditions []C, o Options) (*Result, error) {
 	if len(conditions) == 0 {
 		return nil, fmt.Errorf("%w: no preset condition", ErrInfeasible)
 	}

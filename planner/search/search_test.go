@@ -210,7 +210,7 @@ func TestNarrow(t *testing.T) {
 }
 
 func TestEnds(t *testing.T) {
-	if _, err := Run(context.Background(), nil, Options{}); !errors.Is(err, ErrInfeasible) {
+	if _, err := Run[Costs](context.Background(), nil, Options{}); !errors.Is(err, ErrInfeasible) {
 		t.Error(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
