@@ -228,12 +228,10 @@ func (j *Job) planOf(spread costmodel.Spread, globalBatch, microBatch int, stage
 	if spread.Experts > 1 {
 		p.Experts = spread.Experts
 	}
-	taken := make([][]Devices, len(j.devices))
 	for _, s := range stages {
 		stage := Stage{From: s.From, To: s.To}
 		for _, g := range s.Groups {
 			d := Devices{j.devices[g.Class], g.First * unit, g.Devices() * unit}
-			taken[g.Class] = append(taken[g.Class], d)
 			stage.Groups = append(stage.Groups, Group{d, g.Tensor, g.Shares})
 		}
 		for i, y := range s.Strategies {
@@ -241,9 +239,7 @@ func (j *Job) planOf(spread costmodel.Spread, globalBatch, microBatch int, stage
 		}
 		p.Stages = append(p.Stages, stage)
 	}
-	for class, all := range taken {
-		p.Unused = append(p.Unused, gaps(j.devices[class], all, j.topology.Classes[class].Count)...)
-	}
+	p.Unused = j.unused(p)
 	return p
 }
 
