@@ -21,15 +21,14 @@ type Result struct {
 	Conditions int
 	States     int  // of the search
 	Refined    bool // the best were refined by local search
-	// LowerBound is seconds per sample that no plan within the options takes less than, simulated or by formula, whatever its stages,
-	// groups and shares (bound.Lower).
+	// LowerBound is a lower bound on the seconds per sample of all plans within the options, simulated or by formula.
 	LowerBound float64
-	ByWork     bool // LowerBound is that of computing alone (bound.Work), as schedules beside 1F1B were allowed
+	ByWork     bool // LowerBound is bound.Work, because schedules other than 1F1B were allowed
 }
 
-// Gap is how far, at most, the plan's cost by formula is above the least cost in the space of the dynamic programming; 0: none
-// of those plans is cheaper. The plan need not be the cheapest by formula, as the simulation chooses, nor lie in that space, as it
-// may have been refined.
+// Gap is the largest relative distance between the plan's cost by formula and the least cost in the space of the dynamic
+// programming; 0: no plan there is cheaper. The plan need not be the cheapest by formula, because the simulation ranks
+// plans, and it need not lie in that space, because it may have been refined.
 func (r *Result) Gap() float64 {
 	return max(0, r.Plan.Predicted.Seconds/float64(r.Plan.GlobalBatch)/r.Bound-1)
 }
@@ -179,7 +178,7 @@ func (j *Job) refine(ctx context.Context, plans []*Plan) (better []*Plan) {
 // perSample is the simulated seconds of a sample.
 func (p *Plan) perSample() float64 { return p.Predicted.Simulated / float64(p.GlobalBatch) }
 
-// lowerBound is seconds per sample that no plan takes less than, by the work alone or by 1F1B; at most those of the best plan.
+// lowerBound is a lower bound on the seconds per sample of all plans, by bound.Work or bound.Lower; at most the best plan's.
 func (j *Job) lowerBound(ctx context.Context, byWork bool, best float64) float64 {
 	least := best
 	for _, b := range j.options.GlobalBatches {

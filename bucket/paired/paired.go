@@ -248,7 +248,7 @@ func (p *Plan) Rest(l bucket.Lengths, g bucket.Group) (bucket.Planner, error) {
 	return plan(l, p.cost.shapes, p.cost.of, p.ConfigOf(g))
 }
 
-// StepSize is what a step of the predicted epoch holds over all ranks, in the mean: both lengths count.
+// StepSize is the mean number of samples and tokens of a step, over all ranks; tokens are those of both lengths.
 func (p *Plan) StepSize() (samples, tokens float64) {
 	return partition.StepSize(p.job.Hist, p.Steps, func(kind int) int { return p.cost.shapes[kind].Source + p.cost.shapes[kind].Target })
 }

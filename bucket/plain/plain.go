@@ -201,7 +201,7 @@ func (p *Plan) Rest(l bucket.Lengths, g bucket.Group) (bucket.Planner, error) {
 	return Make(l, p.given, p.ConfigOf(g))
 }
 
-// StepSize is what a step of the predicted epoch holds over all ranks, in the mean.
+// StepSize is the mean number of samples and tokens of a step of the predicted epoch, over all ranks.
 func (p *Plan) StepSize() (samples, tokens float64) {
 	return partition.StepSize(p.job.Hist, p.Steps, func(length int) int { return length })
 }

@@ -1,5 +1,5 @@
-// Package bound computes a time that no plan of a job takes less than, whatever its stages, devices, shares and strategies. A search prints it
-// beside the plan that it found. Lower bounds plans by 1F1B; Work holds under every schedule and is looser.
+// Package bound computes a lower bound on the iteration time of all plans of a job. A search prints it beside the plan that
+// it found. Lower bounds plans by 1F1B; Work holds under every schedule and is looser.
 //
 // Lower argues in these steps; docs/reference/cost-model.md has the formulas.
 //
