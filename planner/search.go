@@ -129,10 +129,7 @@ func (j *Job) Search(ctx context.Context, options SearchOptions) (*Result, error
 
 // thoroughness is how much of the dynamic programming's space is searched.
 func (j *Job) thoroughness(options SearchOptions) search.Options {
-	o, devices := search.Options{Progress: options.Progress}, 0
-	for _, k := range j.classes {
-		devices += k.Count
-	}
+	o, devices := search.Options{Progress: options.Progress}, j.model.Count()
 	layers, small := len(j.Profile.Layers), len(j.Profile.Layers) <= fewLayers && devices <= fewDevices
 	if small && (len(j.classes) <= 2 || layers <= fewerLayers) {
 		return o

@@ -30,17 +30,12 @@ type model struct {
 	layers  []layerprofile.Layer
 	kinds   []int32 // of each layer
 	options costmodel.Options
-	devices int // of all classes
 }
 
 // parts are the models that together price all plans.
 func parts(m *costmodel.Model) (all []*model) {
 	for _, p := range m.Parts() {
-		x := &model{Model: p, classes: p.Classes(), layers: p.Layers(), kinds: p.Kinds(), options: p.Choices()}
-		for _, c := range x.classes {
-			x.devices += c.Count
-		}
-		all = append(all, x)
+		all = append(all, &model{Model: p, classes: p.Classes(), layers: p.Layers(), kinds: p.Kinds(), options: p.Choices()})
 	}
 	return all
 }
@@ -50,7 +45,7 @@ func (m *model) count(class int) float64 { return float64(m.classes[class].Count
 
 // microBatches are the samples, over all replicas, that a micro-batch may have.
 func (m *model) microBatches(globalBatch int) (all []int) {
-	most := m.devices * m.largestShare()
+	most := m.Count() * m.largestShare()
 	for _, b := range costmodel.Divisors(globalBatch) {
 		if b <= most && m.allowed(b) {
 			all = append(all, b)
@@ -83,4 +78,4 @@ func (m *model) largestShare() (share int) {
 }
 
 // mostStages is the largest number of stages of a plan.
-func (m *model) mostStages() int { return min(m.devices, len(m.layers), m.options.MostStages) }
+func (m *model) mostStages() int { return min(m.Count(), len(m.layers), m.options.MostStages) }

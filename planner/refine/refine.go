@@ -54,10 +54,7 @@ func Run(ctx context.Context, job *costmodel.Model, plans []Plan) []Plan {
 		f.upward, f.was = r.upward, f.best.price*(1-1e-9)
 		all[i] = f
 	})
-	layers, devices := len(job.Layers()), 0
-	for _, k := range job.Classes() {
-		devices += k.Count
-	}
+	layers, devices := len(job.Layers()), job.Count()
 	if ctx.Err() != nil {
 		hurry(context.WithoutCancel(ctx), all, hurried*32/max(32, layers))
 	} else {
@@ -145,11 +142,7 @@ func (r *refiner) take(f *refinement) {
 
 // microBatches are the divisors of a global batch up to what all devices together were profiled for.
 func microBatches(m *costmodel.Model, batch int) []int {
-	devices := 0
-	for _, k := range m.Classes() {
-		devices += k.Count
-	}
-	most := min(batch, devices*m.LargestMicroBatch(), 1<<20)
+	most := min(batch, m.Count()*m.LargestMicroBatch(), 1<<20)
 	return slices.DeleteFunc(costmodel.Divisors(batch), func(b int) bool { return b > most })
 }
 
