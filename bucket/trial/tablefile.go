@@ -84,10 +84,9 @@ func (t *TableFile) Close() error {
 
 // Discard closes the file and removes it, unless trials stood in it when it was opened.
 func (t *TableFile) Discard() error {
-	if len(t.Done) > 0 {
-		return t.Close()
+	if len(t.Done) == 0 {
+		t.count = 0
 	}
-	t.count = 0
 	return t.Close()
 }
 

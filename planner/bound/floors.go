@@ -8,7 +8,8 @@ import (
 	"evenkeel/planner/costmodel"
 )
 
-// floor is what stages on so many devices of a class take at least, whatever the strategies of their layers: sums over the layers before each.
+// floor holds lower bounds for stages on a number of devices of a class, over all strategies: sums over the layers before
+// each layer.
 type floor struct {
 	class    int
 	mixed    bool        // it is a share of stages of several classes; devices are those that the whole stage would take like it
@@ -26,7 +27,7 @@ type floor struct {
 	receive  []float64   // by the first layer: the same, from the stage before
 }
 
-// layerFloor is the least that a layer takes on devices, each term for itself.
+// layerFloor holds lower bounds for a layer on devices, term by term.
 type layerFloor struct {
 	forward, first, memory float64
 	steps, busy            []float64 // by memory price
@@ -53,7 +54,7 @@ type floorer struct {
 	steady  bool      // every path has the same bandwidth for all messages
 }
 
-// bucket is how many more devices than the least of a floor's it may stand for, as a factor.
+// bucket is the largest ratio between the numbers of devices that share a floor.
 const bucket = 1.03
 
 // floors are those of all classes and numbers of devices.

@@ -162,13 +162,13 @@ func (s *Server) work(user, work context.Context, r *Result) error {
 		s.all.Go(func() { s.accept(work) })
 	}
 	for range stages - 1 {
-		if err := wait(setup, s.arrived); err != nil {
+		if _, err := wait(setup, s.arrived); err != nil {
 			return err
 		}
 	}
 	s.welcomeAll()
 	if stages > 1 { // the data link of the next stage
-		if err := wait(setup, s.arrived); err != nil {
+		if _, err := wait(setup, s.arrived); err != nil {
 			return err
 		}
 	}
@@ -195,15 +195,6 @@ func (s *Server) work(user, work context.Context, r *Result) error {
 	return errors.Join(s.gather(work, r), user.Err())
 }
 
-func wait[T any](ctx context.Context, c <-chan T) error {
-	select {
-	case <-c:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
 // iterate runs one iteration here, and orders the clients to run it.
 func (s *Server) iterate(ctx context.Context, iteration uint64, r *Result) (float64, error) {
 	begun := time.Now()
@@ -216,14 +207,12 @@ func (s *Server) iterate(ctx context.Context, iteration uint64, r *Result) (floa
 		return 0, err
 	}
 	if len(s.clients) > 1 {
-		select {
-		case got := <-s.losses:
-			if got.iteration != iteration {
-				return 0, fmt.Errorf("%w: the loss of iteration %d came for %d", errFrame, got.iteration, iteration)
-			}
-			l = got.loss
-		case <-ctx.Done():
-			return 0, context.Cause(ctx)
+		got, err := wait(ctx, s.losses)
+		if err != nil {
+			return 0, err
+		}
+		if l = got.loss; got.iteration != iteration {
+			return 0, fmt.Errorf("%w: the loss of iteration %d came for %d", errFrame, got.iteration, iteration)
 		}
 	}
 	r.Losses, r.Seconds = append(r.Losses, l), append(r.Seconds, time.Since(begun).Seconds())
@@ -270,12 +259,11 @@ func (s *Server) predict(ctx context.Context, r *Result) error {
 		return err
 	}
 	for range stages - 1 {
-		select {
-		case got := <-s.readies:
-			taken[got.stage], send[got.stage] = got.Taken, got.Send
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		got, err := wait(ctx, s.readies)
+		if err != nil {
+			return err
 		}
+		taken[got.stage], send[got.stage] = got.Taken, got.Send
 	}
 	r.Predicted, err = predict(taken, send, s.Job.Plan.MicroBatches())
 	return err
@@ -289,12 +277,11 @@ func (s *Server) gather(ctx context.Context, r *Result) error {
 		c.control.send(outgoing{frame: frame{kind: finish}})
 	}
 	for range s.clients[1:] {
-		select {
-		case m := <-s.reports:
-			r.Stages[m.Stage] = m
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		m, err := wait(ctx, s.reports)
+		if err != nil {
+			return err
 		}
+		r.Stages[m.Stage] = m
 	}
 	return nil
 }
@@ -308,16 +295,12 @@ func (s *Server) heard(stage int, f frame, body []byte) error {
 		if err := decode(body, &got.readyBody); err != nil {
 			return err
 		}
-		select {
-		case s.readies <- got:
+		if offer(s.readies, got) {
 			return nil
-		default:
 		}
 	case f.kind == loss && last && len(body) == 8:
-		select {
-		case s.losses <- lossOf{f.iteration, math.Float64frombits(binary.LittleEndian.Uint64(body))}:
+		if offer(s.losses, lossOf{f.iteration, math.Float64frombits(binary.LittleEndian.Uint64(body))}) {
 			return nil
-		default:
 		}
 	case f.kind == report:
 		m := Measured{}
