@@ -83,21 +83,6 @@ func (p *Plan) Pipeline() int {
 	return len(p.Stages) / p.passes().Chunks
 }
 
-// scheduleText is the schedule, with its chunks.
-func (p *Plan) scheduleText() string {
-	text := cmp.Or(p.Schedule, Schedule1F1B)
-	switch {
-	case p.Chunks > 0:
-		text += fmt.Sprintf(" in %d chunks", p.Chunks)
-	case len(p.Warmup) > 0:
-		text += fmt.Sprintf(" with %v ahead", p.Warmup)
-	}
-	if p.Transfers != "" {
-		text += ", transfers overlap"
-	}
-	return text
-}
-
 // scheduleFields reports an unknown schedule, and fields that it does not have.
 func (p *Plan) scheduleFields(bad func(field, format string, args ...any) error) error {
 	switch {
