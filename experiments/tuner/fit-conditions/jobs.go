@@ -118,7 +118,7 @@ func stragglerLaw(jobs []job) (share, middle, sigma, wander, rounds float64) {
 // mean, and that share is missing.
 func burstRate(jobs []job) (rate, rounds, levelSD float64) {
 	quiet := quietJobs(jobs)
-	all := bursts(jobs, 2)
+	all := bursts(jobs)
 	rounds, _, _ = burstLaw(all)
 	rounds = max(rounds-1, 1)
 	_, in, _ := classes(jobs)
@@ -126,7 +126,7 @@ func burstRate(jobs []job) (rate, rounds, levelSD float64) {
 	beyond, expected := 0.0, 0.0
 	for _, j := range quiet {
 		mean := seen * float64(len(j.cov))
-		beyond, expected = beyond+sq(float64(len(bursts([]job{j}, 2)))-mean)-mean, expected+sq(mean)
+		beyond, expected = beyond+sq(float64(len(bursts([]job{j})))-mean)-mean, expected+sq(mean)
 	}
 	return seen / workers / (1 - 1/rounds), rounds, math.Sqrt(math.Log1p(max(beyond/expected, 0)))
 }
@@ -260,7 +260,7 @@ func deriveJobs(d *data) ([]parameter, error) {
 
 	f, lo, hi = bootstrap(d.jobs, func(j []job) []float64 {
 		a, b, c := burstRate(j)
-		_, m, s := burstLaw(bursts(j, 2))
+		_, m, s := burstLaw(bursts(j))
 		return []float64{a, b, c, m, s}
 	})
 	e := p.Episodes[0]

@@ -198,8 +198,8 @@ type burst struct {
 	weight float64 // 1 over the job's number of bursts: no job counts for more than another
 }
 
-// bursts finds the runs of at least the given length in jobs without a worker that is slow throughout.
-func bursts(all []job, length int) []burst {
+// bursts finds the runs of two iterations and more in jobs without a worker that is slow throughout.
+func bursts(all []job) []burst {
 	var out []burst
 	for _, j := range quietJobs(all) {
 		usual := median(j.cov)
@@ -210,7 +210,7 @@ func bursts(all []job, length int) []burst {
 				sum, n = sum+j.cov[i], n+1
 				continue
 			}
-			if n >= length {
+			if n > 1 {
 				c := sum / float64(n)
 				out = append(out, burst{rounds: float64(n), excess: slowest(math.Sqrt(c*c - usual*usual))})
 			}
