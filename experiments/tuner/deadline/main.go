@@ -8,6 +8,7 @@ import (
 	"context"
 	"flag"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"evenkeel/agent"
@@ -25,47 +26,31 @@ const rounds = 200 // of a run
 
 func duration(seconds float64) time.Duration { return time.Duration(seconds * 1e9) }
 
-// source draws clusters and conditions of the training split.
-type source struct {
-	sampler *training.Sampler
-	rng     *rand.Rand
-	drawn   int
-}
-
-func newClusters(seed uint64) (*source, error) {
-	s, err := training.NewSampler(profile.Embedded())
-	return &source{sampler: s, rng: rand.New(rand.NewPCG(seed, seed))}, err
-}
-
-// episode draws a cluster of 4 to 64 nodes whose profiles are known.
-func (s *source) episode() (*cluster.Cluster, cluster.Conditions, error) {
-draw:
-	for {
-		e, err := s.sampler.Episode(s.rng, rounds)
+// draw returns clusters of the training split, of 4 to 64 nodes whose profiles are known.
+func draw(count int) ([]*cluster.Cluster, error) {
+	sampler, err := training.NewSampler(profile.Embedded())
+	if err != nil {
+		return nil, err
+	}
+	rng := rand.New(rand.NewPCG(7, 7))
+	var all []*cluster.Cluster
+	for len(all) < count {
+		e, err := sampler.Episode(rng, rounds)
 		if err != nil {
-			return nil, cluster.Conditions{}, err
+			return nil, err
 		}
 		c := e.Cluster
-		if n := len(c.Nodes); n < 4 || n > 64 {
+		unknown := func(n cluster.Node) bool { return n.Profile == nil }
+		if n := len(c.Nodes); n < 4 || n > 64 || slices.ContainsFunc(c.Nodes, unknown) {
 			continue
 		}
-		for i := range c.Nodes {
-			if c.Nodes[i].Profile == nil {
-				continue draw
-			}
-		}
-		s.drawn++
-		e.Conditions.Scale = cluster.NoiseScale{}
+		all = append(all, c)
 		c.Choices, c.Collect = cluster.Choices{}, cluster.Collect{}
-		return c, e.Conditions, microsteps.Limit(c, s.drawn)
+		if err := microsteps.Limit(c, len(all)); err != nil {
+			return nil, err
+		}
 	}
-}
-
-// preset returns named conditions without a noise scale.
-func preset(name string) (cluster.Conditions, error) {
-	c, err := cluster.Preset(name)
-	c.Scale = cluster.NoiseScale{}
-	return c, err
+	return all, nil
 }
 
 // policy makes what is judged for one run.

@@ -3,7 +3,6 @@ package main
 import (
 	"math"
 
-	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/stat"
 
 	"evenkeel/cluster"
@@ -92,12 +91,7 @@ func stragglerLaw(jobs []job) (share, middle, sigma, wander, rounds float64) {
 		for i, c := range j.cov {
 			y[i] = math.Log(min(slowest(max(c, leastCov)), mostSlow))
 		}
-		floats.AddConst(-stat.Mean(y, nil), y)
-		variance := floats.Dot(y, y) / float64(len(y))
-		sds = append(sds, math.Sqrt(variance))
-		for k := range correlation {
-			correlation[k] += floats.Dot(y[k:], y[:len(y)-k]) / float64(len(y)-k) / variance
-		}
+		sds = append(sds, math.Sqrt(correlate(y, correlation)))
 	}
 	least := math.Inf(1)
 	for tau := 1.0; tau < 200; tau *= 1.02 {
@@ -121,7 +115,10 @@ func burstRate(jobs []job) (rate, rounds, levelSD float64) {
 	all := bursts(jobs)
 	rounds, _, _ = burstLaw(all)
 	rounds = max(rounds-1, 1)
-	_, in, _ := classes(jobs)
+	in := 0 // iterations in bursts
+	for _, b := range all {
+		in += int(b.rounds)
+	}
 	seen := float64(len(all)) / float64(len(pooled(quiet))-in)
 	beyond, expected := 0.0, 0.0
 	for _, j := range quiet {

@@ -150,19 +150,25 @@ func wandering(all []series) (sd float64, correlation []float64) {
 		for i, t := range s.times {
 			y[i] = math.Log(t)
 		}
-		floats.AddConst(-stat.Mean(y, nil), y)
-		v := floats.Dot(y, y) / float64(len(y))
-		if v == 0 {
-			continue
-		}
-		n++
-		variance += v
-		for k := range correlation {
-			correlation[k] += floats.Dot(y[k:], y[:len(y)-k]) / float64(len(y)-k) / v
+		if v := correlate(y, correlation); v > 0 {
+			n++
+			variance += v
 		}
 	}
 	floats.Scale(1/float64(n), correlation)
 	return math.Sqrt(variance / float64(n)), correlation
+}
+
+// correlate adds the autocorrelation of y, from lag 0 on, and returns the variance. A constant y adds nothing.
+func correlate(y, correlation []float64) (variance float64) {
+	floats.AddConst(-stat.Mean(y, nil), y)
+	if variance = floats.Dot(y, y) / float64(len(y)); variance == 0 {
+		return 0
+	}
+	for k := range correlation {
+		correlation[k] += floats.Dot(y[k:], y[:len(y)-k]) / float64(len(y)-k) / variance
+	}
+	return variance
 }
 
 // decay fits exp(-lag/rounds) to the autocorrelation by least squares, lag 0 left out.

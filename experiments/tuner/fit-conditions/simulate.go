@@ -167,16 +167,6 @@ func compare(ctx context.Context, d *data) (*comparisons, error) {
 	return c, nil
 }
 
-// classes splits the iterations: those of jobs without a worker that is slow throughout,
-// how many of these lie in bursts, and how many belong to the other jobs.
-func classes(jobs []job) (quiet []float64, burst, slow int) {
-	quiet = pooled(quietJobs(jobs))
-	for _, b := range bursts(jobs) {
-		burst += int(b.rounds)
-	}
-	return quiet, burst, len(pooled(jobs)) - len(quiet)
-}
-
 // every keeps each step-th value.
 func every(s series, step int) series {
 	var out series
