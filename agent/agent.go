@@ -93,7 +93,7 @@ func (a *Agent) Decide(report *cluster.Report, present []bool, plan *cluster.Pla
 	if err != nil {
 		return err
 	}
-	plan.Finish = a.dead.apply(a.cluster, present, a.ready, finish, a.fresh, plan.Sizes)
+	plan.Finish = a.dead.apply(a.cluster, a.ready, finish, a.fresh, plan.Sizes)
 	plan.Perf = a.perf
 	if a.guard != nil {
 		if report == nil {
@@ -246,7 +246,7 @@ type deadBand struct {
 
 // apply leaves sizes as they are or replaces them by fresh. It returns the predicted finish
 // time.
-func (d *deadBand) apply(c *cluster.Cluster, present []bool, perf []cluster.Performance, finish float64, fresh, sizes []int) float64 {
+func (d *deadBand) apply(c *cluster.Cluster, perf []cluster.Performance, finish float64, fresh, sizes []int) float64 {
 	kept, sum := 0.0, 0
 	usable := d.known
 	for i, b := range sizes {

@@ -159,7 +159,7 @@ func TestDeadBand(t *testing.T) {
 		if err != nil {
 			rt.Fatal(err)
 		}
-		if got := d.apply(c, present, perf, finish, fresh, before); got != finish || !slices.Equal(before, fresh) {
+		if got := d.apply(c, perf, finish, fresh, before); got != finish || !slices.Equal(before, fresh) {
 			rt.Fatalf("first decision: %v, want %v", before, fresh)
 		}
 		for i := range perf {
@@ -176,7 +176,7 @@ func TestDeadBand(t *testing.T) {
 			kept = max(kept, c.Nodes[i].Finish(perf[i], b))
 		}
 		sizes := slices.Clone(before)
-		got := d.apply(c, present, perf, finish, fresh, sizes)
+		got := d.apply(c, perf, finish, fresh, sizes)
 		want, wantFinish := fresh, finish
 		if present[0] && kept <= finish*(1+changePays) {
 			want, wantFinish = before, kept

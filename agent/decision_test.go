@@ -127,13 +127,13 @@ func TestExplainFixedRule(t *testing.T) {
 // An absent node's overhead does not lengthen the round that sizes are kept for.
 func TestDeadBandWithoutTheAbsent(t *testing.T) {
 	c := agenttest.Lines(t, 600, 0.1, 0.1, 0.1)
-	perf, present, sizes := c.Nominal(), []bool{true, true, false}, make([]int, 3)
+	perf, sizes := c.Nominal(), make([]int, 3)
 	perf[2].Overhead = 1000
 	fresh := []int{300, 300, 0}
 	d := deadBand{least: changePays}
-	finish := d.apply(c, present, perf, c.Nodes[0].Finish(perf[0], 300), fresh, sizes)
+	finish := d.apply(c, perf, c.Nodes[0].Finish(perf[0], 300), fresh, sizes)
 	perf[0].PerSample *= 1.0001
-	if got, want := d.apply(c, present, perf, finish, []int{299, 301, 0}, sizes), c.Nodes[0].Finish(perf[0], 300); got != want || !slices.Equal(sizes, fresh) {
+	if got, want := d.apply(c, perf, finish, []int{299, 301, 0}, sizes), c.Nodes[0].Finish(perf[0], 300); got != want || !slices.Equal(sizes, fresh) {
 		t.Errorf("sizes %v in %v s, want %v in %v s", sizes, got, fresh, want)
 	}
 }

@@ -22,7 +22,7 @@ type Explanation struct {
 	Model      *Choice                 `json:"model"`                  // what the model alone would have chosen
 	Best       *Choice                 `json:"best"`                   // the network's, taken if it is better by enough; null: it was not used
 	OutOfRange []OutOfRange            `json:"out_of_range,omitempty"` // why the network was not used
-	Guarded    bool                    `json:"guarded,omitempty"`      // the network was not heeded, as it has not shown that its rounds bring more than the model's
+	Guarded    bool                    `json:"guarded,omitempty"`      // the network was overruled, as it has not shown that its rounds bring more than the model's
 	Rule       *RuleExplanation        `json:"rule,omitempty"`         // of the round, where it is free
 	Part       *Part                   `json:"part,omitempty"`         // why the node is left out or tried; null: it takes part like any other
 	PassedOver string                  `json:"passed_over,omitempty"`  // what its report said that cannot be

@@ -111,7 +111,7 @@ func TestGuardFiresUnderAFreeRule(t *testing.T) {
 
 // The embedded policy gets its say on clusters that it was not trained on: what it lacks of one that always has it is next to nothing.
 func TestGuardLetsAGoodNetworkDecide(t *testing.T) {
-	heeded, rounds := 0, 0
+	followed, rounds := 0, 0
 	with, without := 0.0, 0.0
 	for _, conditions := range []string{"steady", "drift", "interference", "bursts", "diurnal"} {
 		for seed := range uint64(4) {
@@ -120,7 +120,7 @@ func TestGuardLetsAGoodNetworkDecide(t *testing.T) {
 			free.guard = nil
 			with += seconds(t, c, conditions, seed, a, 0, 200, func() {
 				if rounds++; !a.guard.off {
-					heeded++
+					followed++
 				}
 			})
 			without += seconds(t, c, conditions, seed, free, 0, 200, nil)
@@ -129,9 +129,9 @@ func TestGuardLetsAGoodNetworkDecide(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("heeded in %d of %d rounds, which took %.4f of the time without the guard", heeded, rounds, with/without)
-	if heeded < rounds/2 || with > 1.001*without {
-		t.Errorf("heeded in %d of %d rounds, which took %.4f of the time without the guard", heeded, rounds, with/without)
+	t.Logf("followed in %d of %d rounds, which took %.4f of the time without the guard", followed, rounds, with/without)
+	if followed < rounds/2 || with > 1.001*without {
+		t.Errorf("followed in %d of %d rounds, which took %.4f of the time without the guard", followed, rounds, with/without)
 	}
 }
 
@@ -216,7 +216,7 @@ func TestGuardAllowsNoise(t *testing.T) {
 	}
 }
 
-// The model's belief is what it would be by itself, whatever the network does; where that is not heeded it decides.
+// The model's belief is what it would be by itself, whatever the network does; where the network is overruled it decides.
 func TestGuardBelievesAsTheModelAlone(t *testing.T) {
 	for conditions, collect := range map[string]cluster.Collect{"drift": {}, "bursts": {Quorum: cluster.Quorum{Share: 0.75}, Grace: time.Second}} {
 		c := *agenttest.HeldOut16(t)

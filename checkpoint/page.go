@@ -81,7 +81,7 @@ func parseRecord(b []byte, h *header, slot int) (r record, committed bool, err e
 	magic := string(b[:8])
 	r = record{int(le.Uint64(b[24:])), le.Uint64(b[32:]), le.Uint64(b[40:]), int64(le.Uint64(b[48:])), le.Uint64(b[56:])}
 	switch {
-	case magic != recordMagic && (magic != freeMagic || h.version < 2), [16]byte(b[8:24]) != h.id, r.slot != slot:
+	case magic != recordMagic && magic != freeMagic, [16]byte(b[8:24]) != h.id, r.slot != slot:
 		return record{}, false, fmt.Errorf("commit record is another file's or another slot's: %w", ErrCorrupt)
 	case magic == freeMagic:
 		return record{}, false, nil
@@ -94,7 +94,7 @@ func parseRecord(b []byte, h *header, slot int) (r record, committed bool, err e
 // unsigned is an error where a record whose word is 0 is not one that was being replaced.
 func unsigned(b []byte, h *header, slot int) error {
 	magic := string(b[:8])
-	if h.version >= 2 && (magic != recordMagic && magic != freeMagic || [16]byte(b[8:24]) != h.id || le.Uint64(b[24:]) != uint64(slot)) {
+	if magic != recordMagic && magic != freeMagic || [16]byte(b[8:24]) != h.id || le.Uint64(b[24:]) != uint64(slot) {
 		return fmt.Errorf("commit record: neither a checkpoint nor signed as free: %w", ErrCorrupt)
 	}
 	return nil
@@ -155,9 +155,6 @@ func (f *File) readPagesOnce() survey {
 			p.committed, p.err = false, fmt.Errorf("the file ends at byte %d, within the slot: %w", f.bytes, ErrCorrupt)
 		}
 		newest = max(newest, p.record.sequence)
-		if h.version < 2 {
-			continue
-		}
 		n, err := parseNote(b, h, i)
 		if p.noteErr = err; err == nil && n.generation > s.note.generation {
 			s.note = n
@@ -201,8 +198,7 @@ func (f *File) empty(s survey) error {
 		if _, err := f.storage.ReadAt(b, f.head.slot(i)+f.head.manifestAt); err != nil {
 			return fmt.Errorf("slot %d: manifest: %w", i, err)
 		}
-		// Version 1 cannot tell a save that was interrupted before its record from a record that was lost.
-		if string(b[:8]) == manifestMagic && [16]byte(b[8:24]) == f.head.id && (f.head.version < 2 || le.Uint32(b[60:]) != 0) {
+		if string(b[:8]) == manifestMagic && [16]byte(b[8:24]) == f.head.id && le.Uint32(b[60:]) != 0 {
 			return fmt.Errorf("no record says that anything was saved, but slot %d holds the manifest of step %d; if this run never "+
 				"finished a save, move the file away and start again: %w", i, le.Uint64(b[32:]), ErrCorrupt)
 		}
@@ -231,9 +227,6 @@ func writeRecord(s Storage, at int64, body []byte, word uint64) error {
 
 // markFree writes a slot's free marker, without a flush.
 func markFree(s Storage, h *header, slot int, last note) error {
-	if h.version < 2 {
-		return writeFull(s, make([]byte, 8), h.record(slot)+wordAt)
-	}
 	body, word := freeMarker(h.id, slot, last)
 	return writeRecord(s, h.record(slot), body, word)
 }
@@ -241,9 +234,6 @@ func markFree(s Storage, h *header, slot int, last note) error {
 // writeNotes writes a note to all pages, without a flush. Since the note before it there was one: of two copies one is
 // whole at every moment.
 func writeNotes(s Storage, h *header, n note) error {
-	if h.version < 2 {
-		return nil
-	}
 	for slot := range h.slots {
 		at, b := n.encode(h.id, slot)
 		if err := writeFull(s, b, h.record(slot)+at); err != nil {

@@ -55,7 +55,7 @@ func (f *File) giveUp(from record) error {
 	if f.opts.ReadOnly {
 		return nil
 	}
-	if f.note.sequence > from.sequence && f.head.version >= 2 {
+	if f.note.sequence > from.sequence {
 		n := note{generation: f.note.generation + 1, sequence: from.sequence, step: from.step}
 		if f.note.global <= from.sequence {
 			n.global, n.globalStep = f.note.global, f.note.globalStep

@@ -34,7 +34,6 @@ var le = binary.LittleEndian
 
 // header is what a file says of itself: superblock and table.
 type header struct {
-	version      uint32
 	id           [16]byte // of all ranks' files alike
 	rank, ranks  int
 	slots        int
@@ -84,7 +83,7 @@ func parseHint(b []byte) storage.Ways {
 
 // plan lays out a file.
 func plan(arrays []Array, o Options, id [16]byte) *header {
-	h := &header{version: version, id: id, rank: o.Rank, ranks: o.ranks(), slots: o.slots()}
+	h := &header{id: id, rank: o.Rank, ranks: o.ranks(), slots: o.slots()}
 	at := int64(0)
 	for _, a := range arrays {
 		a.Data = nil
@@ -137,7 +136,7 @@ func (h *header) table() []byte {
 // superblock encodes the rest.
 func (h *header) superblock(table []byte) []byte {
 	b := append(make([]byte, 0, block), superMagic...)
-	b = le.AppendUint32(b, h.version)
+	b = le.AppendUint32(b, version)
 	b = binary.NativeEndian.AppendUint32(b, nativeOne)
 	b = append(b, h.id[:]...)
 	for _, v := range []int{h.rank, h.ranks, h.slots, len(h.arrays)} {
@@ -284,8 +283,8 @@ func parseSuperblock(b []byte) (h *header, tableHash uint64, err error) {
 	}
 	sum := le.Uint64(b[superLen-8:]) == xxh3.Hash(b[:superLen-8])
 	v := le.Uint32(b[8:])
-	if (v < 1 || v > version) && (sum || v < 1<<16) {
-		return nil, 0, fmt.Errorf("version %d, this program reads 1 to %d; use the evenkeel that wrote it: %w", v, version, ErrVersion)
+	if v != version && (sum || v < 1<<16) {
+		return nil, 0, fmt.Errorf("version %d, this program reads %d; use the evenkeel that wrote it: %w", v, version, ErrVersion)
 	}
 	if one := binary.NativeEndian.Uint32(b[endianAt:]); one == 0x04030201 {
 		return nil, 0, fmt.Errorf("written on a machine of the other byte order; export it there: %w", ErrEndian)
@@ -293,7 +292,7 @@ func parseSuperblock(b []byte) (h *header, tableHash uint64, err error) {
 	if !sum {
 		return nil, 0, fmt.Errorf("checksum differs: %w", ErrCorrupt)
 	}
-	h = &header{version: v, id: [16]byte(b[16:32]), ways: parseHint(b[hintAt : hintAt+hintLen])}
+	h = &header{id: [16]byte(b[16:32]), ways: parseHint(b[hintAt : hintAt+hintLen])}
 	h.rank, h.ranks, h.slots = int(le.Uint32(b[32:])), int(le.Uint32(b[36:])), int(le.Uint32(b[40:]))
 	arrays := int64(le.Uint32(b[44:]))
 	h.tableLen, tableHash = int64(le.Uint64(b[48:])), le.Uint64(b[56:])

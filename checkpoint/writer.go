@@ -84,7 +84,7 @@ func (f *File) writeAll(from <-chan *job) {
 func (f *File) commit(s *Save, state State) (record, error) {
 	next := f.nextVictim(s.slot)
 	f.cleaned(s.slot, false)
-	manifest := encodeManifest(f.head.id, s.sequence, s.hashes, state, f.head.version >= 2 && f.note.sequence > 0)
+	manifest := encodeManifest(f.head.id, s.sequence, s.hashes, state, f.note.sequence > 0)
 	r, err := commitSlot(f.storage, f.head, record{slot: s.slot, sequence: s.sequence, step: s.step}, manifest, next, f.note)
 	if err != nil {
 		return record{}, err

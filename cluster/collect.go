@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Collect says how a round collects gradients. The zero value waits for every node.
+// Collect says how a round collects gradients. The zero value waits for every node. Target
+// nodes, as the patent calls them, are those whose gradients are missing when the quorum is complete.
 type Collect struct {
 	Quorum       Quorum        `json:"quorum"`           // gradients to wait for; zero: all
 	Grace        time.Duration `json:"grace_ns"`         // how long to wait for the target nodes once the quorum is in; >= 0
@@ -83,7 +84,7 @@ type collection struct {
 	in       int // gradients of this round's work that were accepted
 	missed   int // nodes whose work for this round was refused as stale
 	quorum   bool
-	deadline time.Duration // end of the grace duration, once the quorum is complete
+	graceEnd time.Duration // end of the grace duration, once the quorum is complete
 	end      time.Duration
 	closed   bool
 }
@@ -131,11 +132,11 @@ func (r *collection) lose(now time.Duration) {
 // would wait for ever.
 func (r *collection) limit() (time.Duration, bool) {
 	if r.collect.Timeout > 0 {
-		if timeout := later(r.opened, r.collect.Timeout); !r.quorum || timeout < r.deadline {
+		if timeout := later(r.opened, r.collect.Timeout); !r.quorum || timeout < r.graceEnd {
 			return timeout, true
 		}
 	}
-	return r.deadline, r.quorum
+	return r.graceEnd, r.quorum
 }
 
 func (r *collection) close(at time.Duration) { r.closed, r.end = true, at }
@@ -145,7 +146,7 @@ func (r *collection) check(now time.Duration) {
 	if !r.quorum && r.in >= r.collect.Quorum.Of(r.expected) {
 		r.quorum = true
 		share := r.collect.GraceShare * float64(now-r.opened)
-		r.deadline = later(later(now, r.collect.Grace), time.Duration(min(share, math.MaxInt64/2)))
+		r.graceEnd = later(later(now, r.collect.Grace), time.Duration(min(share, math.MaxInt64/2)))
 	}
 	if r.in >= r.expected-r.missed {
 		r.close(now)

@@ -31,7 +31,7 @@ type outcome struct {
 	closed   bool
 }
 
-// over closes a collection whose deadline lies before now, as a Recorder does.
+// over closes a collection whose limit lies before now, as a Recorder does.
 func over(r *collection, now time.Duration) bool {
 	if t, limited := r.limit(); limited && now > t && !r.closed {
 		r.close(t)

@@ -40,7 +40,7 @@ func (w *workshop) Round(_ context.Context, plan cluster.Plan) (*cluster.Report,
 			w.now = end
 			return w.recorder.Report(), nil
 		}
-		if deadline, limited := w.recorder.Deadline(); limited && w.due[first] > deadline {
+		if limit, limited := w.recorder.Limit(); limited && w.due[first] > limit {
 			w.recorder.Expire()
 			continue
 		}

@@ -76,7 +76,7 @@ func (o *Outcomes) Under(r Rule) Outcome {
 		}
 		quorum = o.first[k-1]
 	}
-	end := min(quorum*(1+r.Grace), o.last)
+	end := min(quorum*(1+r.Grace), o.last) // as collection.check has it, in seconds
 	if end < o.last {
 		return o.until(end)
 	}

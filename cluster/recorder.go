@@ -8,7 +8,7 @@ import "time"
 // it too. See the example of NewRecorder for a whole Runner.
 //
 // For every round: Open, HandOut while Waiting says so, Receive and Lose as things
-// happen, until Closed (Expire ends the wait at the Deadline); then Report.
+// happen, until Closed (Expire ends the wait at the Limit); then Report.
 //
 // Times are arguments. They count from any fixed origin and do not decrease from one
 // event to the next. It does not matter when they are passed in: the events of a round
@@ -149,24 +149,24 @@ func (r *Recorder) Lose(node int, now time.Duration, oom bool) {
 	r.settle()
 }
 
-// Deadline is the time at which the round closes if nothing more arrives, false if it
-// waits for ever.
-func (r *Recorder) Deadline() (time.Duration, bool) { return r.collection.limit() }
+// Limit is the time at which the round closes if nothing more arrives, false if it waits
+// for ever: the end of the grace duration or the timeout, not Collect.Deadline.
+func (r *Recorder) Limit() (time.Duration, bool) { return r.collection.limit() }
 
-// Expire closes the round at its Deadline, if it has one. Nodes that were silent until a
+// Expire closes the round at its Limit, if it has one. Nodes that were silent until a
 // timeout are lost, with their work.
 func (r *Recorder) Expire() {
-	deadline, limited := r.collection.limit()
+	limit, limited := r.collection.limit()
 	if !limited || r.collection.closed {
 		return
 	}
-	r.collection.close(deadline)
+	r.collection.close(limit)
 	// At the end of the grace duration late nodes go on.
-	if t := r.collection.collect.Timeout; t > 0 && deadline-r.report.Start >= t {
+	if t := r.collection.collect.Timeout; t > 0 && limit-r.report.Start >= t {
 		for i := range r.states {
 			if s := &r.states[i]; s.busy && r.report.Nodes[i].Status == Late {
 				r.report.Nodes[i].Status = Lost
-				s.busy, s.done, s.free = false, true, deadline
+				s.busy, s.done, s.free = false, true, limit
 			}
 		}
 	}
@@ -185,7 +185,7 @@ func (r *Recorder) Close(now time.Duration) {
 // Closed reports whether the round is over, and since when.
 func (r *Recorder) Closed() (time.Duration, bool) { return r.collection.end, r.collection.closed }
 
-// over expires the round if its deadline lies before now.
+// over expires the round if its limit lies before now.
 func (r *Recorder) over(now time.Duration) bool {
 	if t, limited := r.collection.limit(); limited && now > t {
 		r.Expire()

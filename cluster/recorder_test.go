@@ -284,7 +284,7 @@ func TestRecorderCopy(t *testing.T) {
 		t.Error("the copy shares memory with the original")
 	}
 	for _, r := range []*Recorder{a, &b} {
-		if at, limited := r.Deadline(); !limited || at != 15*time.Second {
+		if at, limited := r.Limit(); !limited || at != 15*time.Second {
 			t.Errorf("%v %v", at, limited)
 		}
 		r.Expire()

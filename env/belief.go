@@ -69,9 +69,9 @@ func (b *belief) learn(node *cluster.Node, size, residual float64) {
 	b.base = b.form.line(node, seconds)
 }
 
-// remember keeps the long-run level by the newest of so many measurements: spells of
-// slowness leave it alone, unless they last so long that they have become the level.
-func (b *belief) remember(m, count float64) {
+// remember keeps the long-run level by the newest measurement: spells of slowness leave it
+// alone, unless they last so long that they have become the level.
+func (b *belief) remember(m float64) {
 	if b.levels == 0 {
 		b.level, b.levels = m, 1
 		return

@@ -66,29 +66,29 @@ func TestSurprising(t *testing.T) {
 
 func TestRemember(t *testing.T) {
 	b := noisy(0.1)
-	b.remember(1.5, 1)
+	b.remember(1.5)
 	if b.level != 1.5 || b.levels != 1 {
 		t.Errorf("the first level %v of %v", b.level, b.levels)
 	}
 	b = noisy(0.1)
 	b.levels = 1
-	b.remember(1.2, 2) // half of the way, then a third
-	b.remember(1.4, 3)
+	b.remember(1.2) // half of the way, then a third
+	b.remember(1.4)
 	if !near(b.level, 1.2) || b.levels != 3 || b.strange != 0 {
 		t.Errorf("level %v of %v, %d strange", b.level, b.levels, b.strange)
 	}
 	b.level, b.levels, b.strange = 1, 99, 5
-	b.remember(1.1, 100)
+	b.remember(1.1)
 	if !near(b.level, 1.002) || b.levels != 100 || b.strange != 0 {
 		t.Errorf("after a hundred measurements level %v of %v, %d strange", b.level, b.levels, b.strange)
 	}
 	// A level of one measurement may be off by as much again.
 	b.level, b.levels = 1, 1
-	if b.remember(1+4*0.1*math.Sqrt2*0.999, 2); b.strange != 0 {
+	if b.remember(1 + 4*0.1*math.Sqrt2*0.999); b.strange != 0 {
 		t.Error("a measurement that fits is strange")
 	}
 	b.level, b.levels = 1, 1
-	if b.remember(1+4*0.1*math.Sqrt2*1.001, 2); b.strange != 1 {
+	if b.remember(1 + 4*0.1*math.Sqrt2*1.001); b.strange != 1 {
 		t.Error("a measurement that does not fit is not strange")
 	}
 	// A level is given up after four times the measurements that made it, at most 60.
@@ -96,12 +96,12 @@ func TestRemember(t *testing.T) {
 		b = noisy(0.01)
 		b.levels, b.slowdown = levels, 2
 		for k := range rounds {
-			b.remember(2, 1000)
+			b.remember(2)
 			if b.level != 1 || b.strange != k+1 || b.levels != levels {
 				t.Fatalf("level %v of %v after %d rounds", b.level, b.levels, k+1)
 			}
 		}
-		if b.remember(2, 1000); b.level != 2 || b.levels != 1 || b.strange != 0 {
+		if b.remember(2); b.level != 2 || b.levels != 1 || b.strange != 0 {
 			t.Errorf("level %v of %v, %d strange after %d rounds", b.level, b.levels, b.strange, rounds+1)
 		}
 	}

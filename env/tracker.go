@@ -211,7 +211,7 @@ func (n *track) measure(node *cluster.Node, r *cluster.NodeReport, timed bool) b
 	n.innovate(residual, n.deviation(), jump)
 	n.add(m, r)
 	n.work = size
-	n.remember(m, n.count)
+	n.remember(m)
 	return jump && residual > 0
 }
 

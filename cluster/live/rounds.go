@@ -123,7 +123,7 @@ func (g *Generation) Due(now time.Duration) bool {
 	if g.rounds == nil || g.rounds.over {
 		return false
 	}
-	t, limited := g.rounds.recorder.Deadline()
+	t, limited := g.rounds.recorder.Limit()
 	return limited && now > t
 }
 

@@ -2,8 +2,10 @@ package profile
 
 import (
 	"bytes"
+	"encoding/csv"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,9 +15,10 @@ import (
 
 func TestEmbedded(t *testing.T) {
 	c := Embedded()
-	if n := len(c.Profiles()); n != 112 {
-		t.Errorf("%d profiles, want 112", n)
+	if n, want := len(c.Profiles()), len(rows(t, "series.csv")); n != want {
+		t.Errorf("%d profiles, series.csv has %d", n, want)
 	}
+	page(t, "The catalogue has %d profiles of %d devices and %d workloads;", len(c.Profiles()), len(c.Devices()), len(c.Workloads()))
 	var r2 []float64
 	for _, p := range c.Profiles() {
 		sane(t, p)
@@ -50,8 +53,9 @@ func TestPower(t *testing.T) {
 	if s, ok := c.Source("zeus"); !ok || len(s.Commit) != 40 || !strings.Contains(sourcesText(), s.Commit) {
 		t.Errorf("source %+v", s)
 	}
+	measured := rows(t, "power.csv")
 	for _, d := range c.Devices() {
-		known := slices.Contains([]string{"p100", "v100", "v100-16g"}, d.Name)
+		known := slices.ContainsFunc(measured, func(r []string) bool { return r[0] == d.Name })
 		if known != (d.BusyWatts > 0) || known != (d.IdleWatts > 0) || d.IdleWatts > d.BusyWatts || d.BusyWatts > 250 { // the limit they were measured under
 			t.Errorf("%+v", d)
 		}
@@ -95,8 +99,34 @@ func TestSplit(t *testing.T) {
 			both[d.Split]++
 		}
 	}
-	if both[Train] != 45 || both[HeldOut] != 20 { // as docs/reference/formats/profile.md says
-		t.Errorf("train %d, held out %d profiles, want 45 and 20", both[Train], both[HeldOut])
+	page(t, "both device and workload in `train` (%d); the held-out test uses those with both held out (%d).", both[Train], both[HeldOut])
+	page(t, "The other %d have either a new model or a new device", len(c.Profiles())-both[Train]-both[HeldOut])
+}
+
+// rows are those of a file of the catalogue, without the header.
+func rows(t *testing.T, name string) [][]string {
+	t.Helper()
+	b, err := files.ReadFile("catalogue/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := csv.NewReader(bytes.NewReader(b)).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all[1:]
+}
+
+// page fails unless the page of the format says so.
+func page(t *testing.T, format string, counts ...any) {
+	t.Helper()
+	const name = "../../docs/reference/formats/profile.md"
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := fmt.Sprintf(format, counts...); !strings.Contains(string(b), text) {
+		t.Errorf("%s does not say %q", name, text)
 	}
 }
 
@@ -112,7 +142,7 @@ func TestCopyOnWrite(t *testing.T) {
 		t.Error("a known device lost its memory")
 	}
 	other := Embedded()
-	if _, ok := other.Device("h300"); ok || len(other.Profiles()) != 112 {
+	if _, ok := other.Device("h300"); ok || len(other.Profiles()) != len(rows(t, "series.csv")) {
 		t.Error("an addition leaked into the embedded catalogue")
 	}
 	if p, _ := other.Lookup("t4", "llama-3b-512-fp16"); p.Seconds(1) == 9 {

@@ -116,9 +116,9 @@ func (s *Simulator) Round(ctx context.Context, plan cluster.Plan) (*cluster.Repo
 		if _, closed := s.recorder.Closed(); closed {
 			break
 		}
-		deadline, limited := s.recorder.Deadline()
-		if len(s.queue.events) == 0 || limited && s.queue.events[0].at > deadline {
-			// If no work is under way, the round is closed or has a deadline.
+		limit, limited := s.recorder.Limit()
+		if len(s.queue.events) == 0 || limited && s.queue.events[0].at > limit {
+			// If no work is under way, the round is closed or has a limit.
 			s.recorder.Expire()
 			s.giveUp()
 			break

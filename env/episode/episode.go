@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
-	"sync"
 
 	"evenkeel/cluster"
 	"evenkeel/cluster/sim"
 	"evenkeel/env"
+	"evenkeel/internal/parallel"
 )
 
 // Kind types a step, as in dm_env.
@@ -239,20 +238,9 @@ func count(present []bool) int {
 // StepAll takes one step in every episode, on all processors; actions and steps are
 // in the order of episodes. The result does not depend on how many processors there are.
 func StepAll(episodes []*Episode, actions [][]int) ([]Step, error) {
-	steps, errs := make([]Step, len(episodes)), make([]error, len(episodes))
-	next := make(chan int)
-	var workers sync.WaitGroup
-	for range min(runtime.GOMAXPROCS(0), len(episodes)) {
-		workers.Go(func() {
-			for k := range next {
-				steps[k], errs[k] = episodes[k].Step(actions[k])
-			}
-		})
-	}
-	for k := range episodes {
-		next <- k
-	}
-	close(next)
-	workers.Wait()
-	return steps, errors.Join(errs...)
+	steps := make([]Step, len(episodes))
+	return steps, parallel.Each(len(episodes), func(k int) (err error) {
+		steps[k], err = episodes[k].Step(actions[k])
+		return err
+	})
 }

@@ -84,7 +84,7 @@ func (w *workers) Round(ctx context.Context, plan cluster.Plan) (*cluster.Report
 		if _, closed := w.recorder.Closed(); closed {
 			return w.recorder.Report(), nil
 		}
-		select { // this cluster waits for all; with a grace or a timeout, also wait for recorder.Deadline
+		select { // this cluster waits for all; with a grace or a timeout, also wait for recorder.Limit
 		case a := <-w.arrivals:
 			w.recorder.Receive(a.node, time.Since(w.begun), cluster.Gradient{Samples: a.samples})
 		case <-ctx.Done():

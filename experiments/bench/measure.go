@@ -1,11 +1,9 @@
 package main
 
 import (
-	"fmt"
 	"math"
 	"runtime"
 	"runtime/debug"
-	"strings"
 )
 
 // subject is what is measured: an operation, and a plain twin whose time it is compared
@@ -23,7 +21,7 @@ type measured struct {
 }
 
 // measure lets the subject and its twin take turns.
-func measure(s subject, trials int, times *strings.Builder) (measured, error) {
+func measure(s subject, trials int) (measured, error) {
 	op, twin, err := s.setup()
 	if err != nil {
 		return measured{}, err
@@ -51,8 +49,6 @@ func measure(s subject, trials int, times *strings.Builder) (measured, error) {
 			return m, err
 		}
 		ratios[i] = a / b
-		fmt.Fprintf(times, "Benchmark%s/of=evenkeel %d %.0f ns/op %d B/op %d allocs/op\n", s.name, ops, 1e9*a, m.bytes, m.allocs)
-		fmt.Fprintf(times, "Benchmark%s/of=twin %d %.0f ns/op\n", s.name, twins, 1e9*b)
 	}
 	m.Median, m.Spread = median(ratios)
 	return m, nil

@@ -8,6 +8,7 @@
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"math"
@@ -20,6 +21,7 @@ import (
 	"evenkeel/bucket"
 	"evenkeel/bucket/lengthfile"
 	"evenkeel/bucket/plain"
+	"evenkeel/experiments/internal/program"
 )
 
 const ranks = 8
@@ -47,10 +49,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "bucket: name a table: settings, real, mixing, packed, pairs or unequal")
 		os.Exit(2)
 	}
-	if err := table(); err != nil {
-		fmt.Fprintln(os.Stderr, "bucket:", err)
-		os.Exit(1)
-	}
+	program.Main(func(context.Context) error { return table() })
 }
 
 // formula is t = a + bBL + cBL^2 with memory BL(1 + L/m) <= limit.
@@ -105,10 +104,6 @@ func compare(name string, l bucket.Lengths, c bucket.Cost) error {
 	bound := plain.Bound(l, c, speeds)
 	fmt.Printf("**%s.** Lower bound %.1f s.\n\n%s", name, bound, heading)
 	safe := safeTokens(l, c)
-	total := 0
-	for _, v := range l {
-		total += int(v)
-	}
 	grouped := map[string]float64{} // seconds per token: it loses samples, the longest
 	for _, p := range peers() {
 		cut := p.cut(l, c, safe, rand.New(rand.NewPCG(1, 0)))
@@ -131,7 +126,7 @@ func compare(name string, l bucket.Lengths, c bucket.Cost) error {
 		}
 		fmt.Print(row(m.name, s, bound))
 		if m.mixing > 0 {
-			per := s.EpochSeconds / float64(total)
+			per := s.EpochSeconds / float64(total(l))
 			fmt.Printf("\nPer token computed, evenkeel's default takes %.4f of the time of fairseq's grouped rule (%.4f with the tokens of the longest). It cuts %d batches over %d distinct lengths.\n\n",
 				per/grouped[groupedRule+", multiple 1"], per/grouped[groupedRule+", tokens of the longest"], len(p.Schedule(l, 1, 1).Batches), distinct(l))
 		}
@@ -207,16 +202,20 @@ func realSettings(folder string) (out []setting, err error) {
 		{"gsm8k_words.csv", lengthfile.Options{Column: "1,2"}},
 		{"speech_utterance_seconds.csv", lengthfile.Options{Scale: 100}},
 	} {
-		f, err := os.Open(filepath.Join(folder, d.file))
-		if err != nil {
-			return nil, err
-		}
-		l, err := lengthfile.Read(f, d.file, d.o)
-		f.Close()
+		l, err := readLengths(folder, d.file, d.o)
 		if err != nil {
 			return nil, err
 		}
 		out = append(out, setting{fmt.Sprintf("%s, %d lengths up to %d", d.file, len(l), slices.Max(l)), l, cost})
 	}
 	return out, nil
+}
+
+func readLengths(folder, file string, o lengthfile.Options) (bucket.Lengths, error) {
+	f, err := os.Open(filepath.Join(folder, file))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return lengthfile.Read(f, file, o)
 }

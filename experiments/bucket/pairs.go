@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -74,13 +72,8 @@ func pairSettings(folder string) ([]pairSetting, error) {
 			s.cost.memory = 40960 // or a source and a target as long as its longest would not fit
 		}
 		for k, to := range []*bucket.Lengths{&s.sources, &s.targets} {
-			f, err := os.Open(filepath.Join(folder, file))
-			if err != nil {
-				return nil, err
-			}
-			*to, err = lengthfile.Read(f, file, lengthfile.Options{Column: fmt.Sprint(k + 1)})
-			f.Close()
-			if err != nil {
+			var err error
+			if *to, err = readLengths(folder, file, lengthfile.Options{Column: fmt.Sprint(k + 1)}); err != nil {
 				return nil, err
 			}
 		}
@@ -169,9 +162,9 @@ func pairsTable(folder string) error {
 // both times the samples (num_tokens), in groups of a batch per rank; the last batches that fill no group are dropped, unless kept. The limit is the one of
 // twelve with which a sample takes least and all fits.
 func bestGrouped(s pairSetting, judge func(bucket.Steps) (bucket.Score, error), keep bool) (string, [][]bucket.RankBatch, error) {
-	order := make([]uint32, len(s.sources))
-	for i := range order {
-		order[i] = uint32(i)
+	order, longer := numbers(len(s.sources)), slices.Clone(s.sources)
+	for i, t := range s.targets {
+		longer[i] = max(longer[i], t)
 	}
 	slices.SortStableFunc(order, func(a, b uint32) int {
 		return cmp.Or(cmp.Compare(s.sources[a], s.sources[b]), cmp.Compare(s.targets[a], s.targets[b]))
@@ -180,20 +173,7 @@ func bestGrouped(s pairSetting, judge func(bucket.Steps) (bucket.Score, error), 
 	least := math.Inf(1)
 	for k := range 12 {
 		tokens := int(s.cost.memory * math.Pow(.75, float64(k)))
-		var batches [][]uint32
-		for at := 0; at < len(order); {
-			longest, n := uint32(0), 0
-			for at+n < len(order) {
-				longest = max(longest, s.sources[order[at+n]], s.targets[order[at+n]])
-				if n > 0 && (n+1)*int(longest) > tokens {
-					break
-				}
-				n++
-			}
-			batches = append(batches, order[at:at+n])
-			at += n
-		}
-		steps := dealt(batches, ranks, !keep)
+		steps := dealt(byTokens(longer, order, tokens, 1), ranks, !keep)
 		x, err := judge(bucket.Listed(steps))
 		if err != nil {
 			return "", nil, err

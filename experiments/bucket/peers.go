@@ -62,22 +62,25 @@ func safeTokens(l bucket.Lengths, c bucket.Cost) int {
 	return least
 }
 
-// permuted are the positions of n samples in random order.
-func permuted(n int, r *rand.Rand) []uint32 {
+// numbers are the positions of n samples.
+func numbers(n int) []uint32 {
 	out := make([]uint32, n)
 	for i := range out {
 		out[i] = uint32(i)
 	}
+	return out
+}
+
+// permuted are the positions of n samples in random order.
+func permuted(n int, r *rand.Rand) []uint32 {
+	out := numbers(n)
 	r.Shuffle(n, func(i, j int) { out[i], out[j] = out[j], out[i] })
 	return out
 }
 
 // sorted are the samples from the shortest on, those of one length in the data set's order.
 func sorted(l bucket.Lengths) []uint32 {
-	out := make([]uint32, len(l))
-	for i := range out {
-		out[i] = uint32(i)
-	}
+	out := numbers(len(l))
 	slices.SortStableFunc(out, func(a, b uint32) int { return cmp.Compare(l[a], l[b]) })
 	return out
 }

@@ -3,9 +3,7 @@ package evaluation
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -16,6 +14,7 @@ import (
 	"evenkeel/cluster/sim"
 	"evenkeel/env"
 	"evenkeel/internal/badinput"
+	"evenkeel/internal/parallel"
 	"evenkeel/internal/stats"
 )
 
@@ -243,40 +242,15 @@ type run struct {
 
 // runs plays a policy at each of the points on each seed, on all processors.
 func (c *comparison) runs(ctx context.Context, cs Case, sc Scenario, p *Spec, points []int, offset uint64, seeds int) ([][]run, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	out := make([][]run, len(points))
 	for k := range out {
 		out[k] = make([]run, seeds)
 	}
-	tasks := make(chan int)
-	errs := make(chan error, runtime.GOMAXPROCS(0))
-	for range cap(errs) {
-		go func() {
-			var err error
-			for t := range tasks {
-				if err != nil {
-					continue // drain
-				}
-				k, seed := t/seeds, t%seeds
-				if out[k][seed], err = c.play(ctx, cs, sc, p, points[k], offset+uint64(seed)); err != nil {
-					cancel()
-				}
-			}
-			errs <- err
-		}()
-	}
-	for t := range len(points) * seeds {
-		tasks <- t
-	}
-	close(tasks)
-	var first error
-	for range cap(errs) {
-		if err := <-errs; err != nil && (first == nil || errors.Is(first, context.Canceled)) {
-			first = err
-		}
-	}
-	return out, first
+	return out, parallel.Each(len(points)*seeds, func(t int) (err error) {
+		k, seed := t/seeds, t%seeds
+		out[k][seed], err = c.play(ctx, cs, sc, p, points[k], offset+uint64(seed))
+		return err
+	})
 }
 
 func (c *comparison) play(ctx context.Context, cs Case, sc Scenario, p *Spec, point int, seed uint64) (run, error) {

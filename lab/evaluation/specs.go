@@ -22,7 +22,8 @@ type Spec struct {
 	Bound           bool             // an oracle: no competitor
 	Rule            bool             // decides when rounds end
 	Batch           bool             // decides the global batch
-	Deadline        bool             // decides when rounds end by time, where a cluster leaves that open; the others wait for all
+	Deadline        bool             // may set the deadline where a cluster leaves that open; the others wait for all
+	Timed           bool             // sets a deadline for every round: suits only clusters that leave that open
 	Cut             bool             // has nodes cut their last micro-step, whatever the cluster says
 	Overtime        bool             // is about micro-steps after a deadline: suits clusters that allow them
 	Hyperparameters []Hyperparameter // of its grid; nil: nothing to tune
@@ -196,18 +197,18 @@ func Suited(cases []Case) []Spec {
 	return slices.DeleteFunc(Specs(), func(p Spec) bool {
 		return slices.ContainsFunc(cases, func(c Case) bool {
 			free, collect := &c.Cluster.Choices, &c.Cluster.Collect
-			return p.Rule && len(free.Rules()) == 0 || p.Batch && free.MostBatch == 0 || p.Deadline && !p.agent() && !collect.AutoDeadline ||
+			return p.Rule && len(free.Rules()) == 0 || p.Batch && free.MostBatch == 0 || p.Timed && !collect.AutoDeadline ||
 				p.Cut && collect.Whole || p.Overtime && collect.Overtime == 0
 		})
 	})
 }
 
 // ends says when the rounds of the policy end on a cluster: "all in", "quorum" or "deadline". A
-// policy that knows of no deadline waits for all where the cluster leaves the deadline open.
+// policy without Deadline waits for all where the cluster leaves the deadline open.
 func (p *Spec) ends(c *cluster.Cluster) string {
 	collect, q := &c.Collect, c.Collect.Quorum
 	switch {
-	case p.Deadline && !p.agent(), collect.Timed() && (p.Deadline || !collect.AutoDeadline):
+	case p.Timed, collect.Timed() && (p.Deadline || !collect.AutoDeadline):
 		return "deadline"
 	case p.Rule, p.Deadline && len(c.Choices.Rules()) > 0, q.Count > 0 && q.Count < len(c.Nodes), q.Share > 0 && q.Share < 1:
 		return "quorum"
@@ -229,10 +230,6 @@ func model() Spec {
 	s.Deadline = true
 	return s
 }
-
-// agent reports whether the policy is the agent, or a part of it, for which a deadline is
-// one choice of several.
-func (p *Spec) agent() bool { return len(p.Hyperparameters) == 0 }
 
 // boundMargin is the spec of an oracle with the best of the margins.
 func boundMargin(name, about string, lag int, margins ...float64) Spec {
@@ -393,7 +390,7 @@ func timed(name, about string, e ending, params []Hyperparameter, create func(c 
 	s := tuned(name, about, params, func(c *cluster.Cluster, at []int) agent.Policy {
 		return create(c, at, stepsAt(c, e, at[n:]))
 	})
-	s.Deadline, s.Cut, s.Overtime = true, e != whole, e == on
+	s.Deadline, s.Timed, s.Cut, s.Overtime = true, true, e != whole, e == on
 	return s
 }
 

@@ -180,7 +180,7 @@ func Details(e *agent.Explanation) []string {
 		say("It changes gradually: planned for %+.1f%% beyond the belief.", 100*lag)
 	}
 	if e.Guarded {
-		say("The network is not heeded: its rounds of late were longer than the model's would have been.")
+		say("The network is overruled: its rounds of late were longer than the model's would have been.")
 	}
 	if n := len(e.OutOfRange); n > 0 {
 		say("The network is not used: %q is outside what it saw in training, and %d more.", e.OutOfRange[0].Feature, n-1)

@@ -257,7 +257,7 @@ func (j *Journal) Append(ctx context.Context, job string, last uint64, message [
 	defer cancel()
 	ack, err := j.js.PublishMsg(ctx, &nats.Msg{Subject: subject(job), Data: message}, jetstream.WithExpectLastSequencePerSubject(last))
 	if err == nil {
-		j.heed(true)
+		j.heard(true)
 		return ack.Sequence, nil
 	}
 	if api := (*jetstream.APIError)(nil); errors.As(err, &api) {
@@ -268,7 +268,7 @@ func (j *Journal) Append(ctx context.Context, job string, last uint64, message [
 			return 0, ErrFull
 		}
 	}
-	j.heed(false)
+	j.heard(false)
 	return 0, fmt.Errorf("journal: %w", err)
 }
 

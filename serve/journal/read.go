@@ -31,7 +31,7 @@ func (j *Journal) get(ctx context.Context, ask func(context.Context) (*jetstream
 	ctx, cancel := context.WithTimeout(ctx, j.answer())
 	defer cancel()
 	m, err := j.repeat(ctx, ask)
-	j.heed(err == nil || errors.Is(err, jetstream.ErrMsgNotFound))
+	j.heard(err == nil || errors.Is(err, jetstream.ErrMsgNotFound))
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, nil //nolint:nilnil // no message is no error
 	}
@@ -79,9 +79,9 @@ const (
 	stay   = 3 * time.Second // with a server at least: the others may have to agree on a leader
 )
 
-// heed notes whether a server answered. A server that is cut off from the others still answers pings, so its connection holds: after some questions without
+// heard notes whether a server answered. A server that is cut off from the others still answers pings, so its connection holds: after some questions without
 // an answer the client turns to another server.
-func (j *Journal) heed(answered bool) {
+func (j *Journal) heard(answered bool) {
 	if answered {
 		j.unanswered.Store(0)
 		return

@@ -1,18 +1,16 @@
 // Command pipeline measures what the layer-by-layer schedule hides: the same trainer, data and bits, with every
-// exchange and save overlapped and with none. Variants take turns within each trial. It writes pipeline.json and
-// pipeline.svg, the timeline of two steps, and prints tables.
+// exchange and save overlapped and with none. Variants take turns within each trial. It prints tables
+// and writes experiments/checkpoint/pipeline.svg, the timeline of two steps.
 //
 //	go run ./experiments/checkpoint/pipeline
 package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -22,6 +20,7 @@ import (
 	"gonum.org/v1/gonum/stat"
 
 	"evenkeel/checkpoint"
+	"evenkeel/experiments/internal/program"
 	"evenkeel/internal/stats"
 	"evenkeel/train"
 	"evenkeel/train/data"
@@ -32,31 +31,23 @@ type config struct {
 	Layers, Width, Batch int
 	LinkBytesPerSecond   float64
 	Trials, Steps        int
-	dir                  string
 }
 
 func main() {
-	var c config
-	flag.IntVar(&c.Layers, "layers", 12, "dense layers")
-	flag.IntVar(&c.Width, "width", 512, "floats of a layer")
+	c := config{Layers: 12, Width: 512}
 	flag.IntVar(&c.Batch, "batch", 96, "samples of each of the two nodes")
 	flag.Float64Var(&c.LinkBytesPerSecond, "link", 125e6, "bytes per second between the nodes (125e6: gigabit Ethernet)")
 	flag.IntVar(&c.Trials, "trials", 15, "trials")
 	flag.IntVar(&c.Steps, "steps", 4, "steps of each variant in a trial, after one that is not measured")
-	flag.StringVar(&c.dir, "dir", "", "folder for the checkpoint files; default: the system's for temporary files")
-	out := flag.String("out", "experiments/checkpoint", "folder for pipeline.json (every trial) and pipeline.svg")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	r, err := run(ctx, c, func(done int) { fmt.Fprintf(os.Stderr, "trial %d of %d\n", done, c.Trials) })
-	if err == nil {
-		err = r.write(*out)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "pipeline:", err)
-		os.Exit(1)
-	}
-	fmt.Println(r.tables())
+	program.Main(func(ctx context.Context) error {
+		r, err := run(ctx, c, func(done int) { fmt.Fprintf(os.Stderr, "trial %d of %d\n", done, c.Trials) })
+		if err != nil {
+			return err
+		}
+		fmt.Println(r.tables())
+		return r.save("experiments/checkpoint/pipeline.svg")
+	})
 }
 
 // variant is one way of doing the same steps.
@@ -132,7 +123,7 @@ func (v *variant) close() error {
 }
 
 func run(ctx context.Context, c config, progress func(done int)) (r *report, err error) {
-	dir, err := os.MkdirTemp(c.dir, "pipeline")
+	dir, err := os.MkdirTemp("", "pipeline")
 	if err != nil {
 		return nil, err
 	}
@@ -155,26 +146,25 @@ func run(ctx context.Context, c config, progress func(done int)) (r *report, err
 	return newReport(c, all), nil
 }
 
-// report is pipeline.json.
+// report is what the tables and the figure show.
 type report struct {
-	Command  string          `json:"command"`
-	Machine  string          `json:"machine"`
-	Bytes    int64           `json:"checkpoint_bytes"`
-	Variants []variantReport `json:"variants"`
+	Command  string
+	Machine  string
+	Bytes    int64
+	Variants []variantReport
 	// Shares of the time that exchange and save add to a sequential step, and do not add to a pipelined one.
-	ExchangeHidden stats.Interval `json:"exchange_hidden"`
-	SaveHidden     stats.Interval `json:"save_hidden"`
-	BothHidden     stats.Interval `json:"both_hidden"`
-	StepRatio      stats.Interval `json:"pipelined_over_sequential"`
-	Layers         []layerReport  `json:"layers"`
+	ExchangeHidden stats.Interval
+	SaveHidden     stats.Interval
+	BothHidden     stats.Interval
+	StepRatio      stats.Interval
+	Layers         []layerReport
 	all            []*variant
 }
 
 type variantReport struct {
-	Name        string         `json:"name"`
-	Seconds     stats.Interval `json:"step_seconds"` // median
-	Trials      []float64      `json:"trials"`       // the same, of each
-	OverCompute stats.Interval `json:"over_compute"`
+	Name        string
+	Seconds     stats.Interval // median
+	OverCompute stats.Interval
 }
 
 func newReport(c config, all []*variant) *report {
@@ -202,7 +192,7 @@ func newReport(c config, all []*variant) *report {
 	}
 	compute, exchange, exchangeLine, save, saveLine := all[0], all[1], all[2], all[3], all[4]
 	for _, v := range all {
-		r.Variants = append(r.Variants, variantReport{v.name, stats.Seeds(c.Trials, func(pick []int) float64 { return median(v.seconds, pick) }), v.seconds, interval(func(m func(*variant) float64) float64 { return m(v) / m(compute) })})
+		r.Variants = append(r.Variants, variantReport{v.name, stats.Seeds(c.Trials, func(pick []int) float64 { return median(v.seconds, pick) }), interval(func(m func(*variant) float64) float64 { return m(v) / m(compute) })})
 	}
 	r.ExchangeHidden = interval(func(m func(*variant) float64) float64 {
 		return (m(exchange) - m(exchangeLine)) / (m(exchange) - m(compute))
@@ -225,14 +215,8 @@ func median(of []float64, pick []int) float64 {
 	return stat.Quantile(0.5, stat.LinInterp, x, nil)
 }
 
-func (r *report) write(dir string) error {
-	text, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(dir, "pipeline.json"), append(text, '\n'), 0o644); err != nil {
-		return err
-	}
+// save draws the timelines.
+func (r *report) save(path string) error {
 	f := figure(r.all[3].spans, r.all[4].spans)
-	return f.Save(filepath.Join(dir, "pipeline.svg"))
+	return f.Save(path)
 }

@@ -14,12 +14,12 @@ import (
 
 // layerReport is where a layer's exchange and save lay, means over all pipelined steps of node 0.
 type layerReport struct {
-	Layer           string  `json:"layer"`
-	BackwardSeconds float64 `json:"backward_seconds"`
-	ExchangeSeconds float64 `json:"exchange_seconds"`
-	ExchangeHidden  float64 `json:"exchange_hidden"` // share of that time in which the node computed gradients or losses
-	SaveSeconds     float64 `json:"save_seconds"`    // from handing over until written
-	SaveHidden      float64 `json:"save_hidden"`
+	Layer           string
+	BackwardSeconds float64
+	ExchangeSeconds float64
+	ExchangeHidden  float64 // share of that time in which the node computed gradients or losses
+	SaveSeconds     float64 // from handing over until written
+	SaveHidden      float64
 }
 
 // layers sums up the spans, layers from the last to the first: the order of the schedule.

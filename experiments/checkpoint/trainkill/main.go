@@ -14,12 +14,12 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/signal"
 	"time"
 
 	"github.com/zeebo/xxh3"
 
 	"evenkeel/checkpoint"
+	"evenkeel/experiments/internal/program"
 	"evenkeel/train"
 	"evenkeel/train/data"
 )
@@ -30,15 +30,12 @@ func main() {
 	child := flag.String("child", "", "be the process that trains, on this file")
 	staged := flag.Bool("staged", false, "with -child: staged saves")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	var err error
-	if *child != "" {
-		err = trainOn(*child, *staged)
-	} else {
-		var r result
+	program.Main(func(ctx context.Context) error {
+		if *child != "" {
+			return trainOn(*child, *staged)
+		}
 		begun := time.Now()
-		r, err = run(ctx, *kills, *seed, func(path string, staged bool) []string {
+		r, err := run(ctx, *kills, *seed, func(path string, staged bool) []string {
 			return []string{os.Args[0], "-child", path, fmt.Sprintf("-staged=%v", staged)}
 		}, func(done int) {
 			if done%250 == 0 {
@@ -47,11 +44,8 @@ func main() {
 			}
 		})
 		fmt.Println(r)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "trainkill:", err)
-		os.Exit(1)
-	}
+		return err
+	})
 }
 
 // steps of a run.

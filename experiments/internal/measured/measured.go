@@ -3,11 +3,24 @@ package measured
 
 import (
 	"encoding/csv"
+	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
 )
+
+// JSON decodes a file.
+func JSON(path string, into any) error {
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(text, into)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
 
 // Columns returns the named columns of a CSV file with a header, row by row. It is an
 // error if one is missing or there is no row.

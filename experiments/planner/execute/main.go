@@ -5,17 +5,16 @@
 package main
 
 import (
-	"bytes"
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
-	"log"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"evenkeel/experiments/internal/program"
 	"evenkeel/planner"
 )
 
@@ -52,21 +51,21 @@ func main() {
 	python := flag.String("python", "/usr/bin/python3", "Python with PyTorch")
 	rounds := flag.Int("rounds", 3, "rounds over all plans")
 	flag.Parse()
-	text, err := run(*python, *rounds)
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Print(text)
+	program.Main(func(ctx context.Context) error {
+		text, err := run(ctx, *python, *rounds)
+		fmt.Print(text)
+		return err
+	})
 }
 
-func run(python string, rounds int) (string, error) {
+func run(ctx context.Context, python string, rounds int) (string, error) {
 	folder, err := os.MkdirTemp("", "execute")
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = os.RemoveAll(folder) }()
-	evenkeel := filepath.Join(folder, "evenkeel")
-	if _, err := output("", "go", "build", "-o", evenkeel, "./cmd/evenkeel"); err != nil {
+	evenkeel, err := program.Evenkeel(ctx, folder)
+	if err != nil {
 		return "", err
 	}
 	packages, err := filepath.Abs("python")
@@ -83,11 +82,11 @@ func run(python string, rounds int) (string, error) {
 			if e.busy != busy { // measured in every round, as the load of the machine changes
 				busy = e.busy
 				profile := append([]string{"-m", "evenkeel.plan", "profile", "--blocks", "4", "--micro-batches", "1,2,3", "--busy", fmt.Sprint(busy), "--each", "0.15", "--out", "layers.csv", "--cluster", "cluster.yaml"}, sizes...)
-				if _, err := output(folder, python, profile...); err != nil {
+				if _, err := program.Output(ctx, folder, python, profile...); err != nil {
 					return "", err
 				}
 			}
-			seconds, predicted, err := e.run(folder, evenkeel, python)
+			seconds, predicted, err := e.run(ctx, folder, evenkeel, python)
 			if err != nil {
 				return "", fmt.Errorf("%s: %w", e.name, err)
 			}
@@ -109,19 +108,19 @@ func run(python string, rounds int) (string, error) {
 }
 
 // run predicts and runs the plan.
-func (e *example) run(folder, evenkeel, python string) (seconds, predicted float64, err error) {
+func (e *example) run(ctx context.Context, folder, evenkeel, python string) (seconds, predicted float64, err error) {
 	p := &planner.Plan{Version: planner.Version, Model: "transformer", GlobalBatch: e.batch, MicroBatch: e.micro, Stages: e.stage}
 	if err := planner.WritePlan(filepath.Join(folder, "plan.json"), p); err != nil {
 		return 0, 0, err
 	}
-	priced, err := output(folder, evenkeel, "plan", "check", "plan.json", "--profile", "layers.csv", "--cluster", "cluster.yaml", "--precision", "fp32", "--overlap", "off", "--calibration", "none", "--json")
+	priced, err := program.Output(ctx, folder, evenkeel, "plan", "check", "plan.json", "--profile", "layers.csv", "--cluster", "cluster.yaml", "--precision", "fp32", "--overlap", "off", "--calibration", "none", "--json")
 	if err != nil {
 		return 0, 0, err
 	}
 	if err := os.WriteFile(filepath.Join(folder, "priced.json"), priced, 0o600); err != nil {
 		return 0, 0, err
 	}
-	text, err := output(folder, python, append([]string{"-m", "evenkeel.plan", "run", "priced.json", "--steps", "8", "--json"}, sizes...)...)
+	text, err := program.Output(ctx, folder, python, append([]string{"-m", "evenkeel.plan", "run", "priced.json", "--steps", "8", "--json"}, sizes...)...)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -131,16 +130,4 @@ func (e *example) run(folder, evenkeel, python string) (seconds, predicted float
 	}
 	err = json.Unmarshal(text, &got)
 	return got.Seconds, got.Predicted, err
-}
-
-func output(folder, name string, args ...string) ([]byte, error) {
-	c := exec.Command(name, args...)
-	c.Dir = folder
-	var said bytes.Buffer
-	c.Stderr = &said
-	text, err := c.Output()
-	if err != nil {
-		return nil, fmt.Errorf("%s %v: %w: %s", name, args, err, said.Bytes())
-	}
-	return text, nil
 }

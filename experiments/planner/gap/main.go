@@ -9,8 +9,7 @@
 // 512 + 512 of two kinds; example, the built-in one.
 //
 // With -rival random local search, through what plan check computes, tries for so long to beat each plan; with -degrees coordinate descent over the
-// tensor degrees of layers does, from the plan and from the next best. With -early a second search is ended after a tenth of the time. With -random so
-// many legal plans, drawn at random or edited at random from the best, are compared with the bound.
+// tensor degrees of layers does, from the plan and from the next best. With -early a second search is ended after a tenth of the time.
 package main
 
 import (
@@ -19,7 +18,6 @@ import (
 	"fmt"
 	"log"
 	"math"
-	"math/rand/v2"
 	"runtime"
 	"time"
 
@@ -34,7 +32,6 @@ func main() {
 	flag.DurationVar(&against.within, "rival", 0, "how long random local search tries to beat each plan")
 	flag.BoolVar(&against.degrees, "degrees", false, "try to beat each plan by other tensor degrees of layers")
 	flag.BoolVar(&against.early, "early", false, "end a second search after a tenth of the first's time")
-	flag.IntVar(&against.random, "random", 0, "legal plans to compare with the bound of each job")
 	flag.Parse()
 	sum, n := 0.0, 0
 	fmt.Printf("| job | layers | devices | plan, s | bound, s | of it | search, s | MiB |%s\n|---|---|---|---|---|---|---|---|%s\n", against.heads(), against.lines())
@@ -70,10 +67,9 @@ type opponents struct {
 	within  time.Duration
 	degrees bool
 	early   bool
-	random  int
 
-	late, beaten, drawn, below, jobs int
-	most                             float64
+	late, beaten int
+	most         float64
 }
 
 func (o *opponents) heads() (s string) {
@@ -85,9 +81,6 @@ func (o *opponents) heads() (s string) {
 	}
 	if o.early {
 		s += " early, s | longer by | after, s |"
-	}
-	if o.random > 0 {
-		s += " legal plans | quickest of them, s |"
 	}
 	return s
 }
@@ -103,11 +96,7 @@ func (o *opponents) lines() (s string) {
 
 // meet is what the opponents of a plan find, as cells of a table.
 func (o *opponents) meet(j *planner.Job, r *planner.Result, seed int, took float64) (cells string) {
-	o.jobs++
-	x := &rival{job: j, rng: rand.New(rand.NewPCG(uint64(seed), 33)), layers: len(j.Profile.Layers)}
-	for _, k := range j.Classes() {
-		x.classes = append(x.classes, class{k.Device, k.Count, k.PerMachine})
-	}
+	x := newRival(j, uint64(seed))
 	seconds := r.Plan.Predicted.Simulated
 	all := append([]*planner.Plan{r.Plan}, r.Others...)
 	compare := func(other float64) {
@@ -140,37 +129,7 @@ func (o *opponents) meet(j *planner.Job, r *planner.Result, seed int, took float
 		}
 		cells += fmt.Sprintf(" %.5g | %.1f%% | %.2f |", early, 100*(early/seconds-1), time.Since(begun).Seconds())
 	}
-	if o.random > 0 {
-		legal, best := x.draw(r.Plan, o.random)
-		o.drawn += legal
-		if best < r.LowerBound*float64(r.Plan.GlobalBatch)*(1-1e-9) {
-			o.below++
-		}
-		cells += fmt.Sprintf(" %d | %.5g |", legal, best)
-	}
 	return cells
-}
-
-// draw is how many of so many plans were legal, half of them drawn at random and half the best with a few edits, and the time of the quickest.
-func (r *rival) draw(best *planner.Plan, want int) (legal int, least float64) {
-	least = math.Inf(1)
-	for i := 0; i < 60*want && legal < want; i++ {
-		s := r.random(best.GlobalBatch)
-		if i%2 == 0 {
-			s = r.read(best)
-			for range 1 + r.rng.IntN(4) {
-				r.edit(s)
-			}
-		}
-		if s == nil {
-			continue
-		}
-		if x := r.price(s); !math.IsInf(x, 1) {
-			legal++
-			least = min(least, x)
-		}
-	}
-	return legal, least
 }
 
 func (o *opponents) result() (s string) {
@@ -179,9 +138,6 @@ func (o *opponents) result() (s string) {
 	}
 	if o.early {
 		s += fmt.Sprintf("; %d early plans take more than 2%% longer", o.late)
-	}
-	if o.random > 0 {
-		s += fmt.Sprintf("; %d legal plans, %d jobs with some below the bound", o.drawn, o.below)
 	}
 	return s
 }

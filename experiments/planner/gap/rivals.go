@@ -14,9 +14,15 @@ import (
 type rival struct {
 	job     *planner.Job
 	rng     *rand.Rand
-	layers  int
 	classes []class
-	priced  int
+}
+
+func newRival(j *planner.Job, seed uint64) *rival {
+	r := &rival{job: j, rng: rand.New(rand.NewPCG(seed, 33))}
+	for _, k := range j.Classes() {
+		r.classes = append(r.classes, class{k.Device, k.Count, k.PerMachine})
+	}
+	return r
 }
 
 type class struct {
@@ -114,7 +120,6 @@ func (r *rival) price(s *sketch) float64 {
 	if p == nil {
 		return math.Inf(1)
 	}
-	r.priced++
 	got, err := r.job.Predict(p)
 	if err != nil {
 		return math.Inf(1)
@@ -322,7 +327,7 @@ func (x *sketchStage) deal(micro int) {
 	x.groups[0].samples += left
 }
 
-// degrees is the quickest time that coordinate descent over the tensor degrees of layers finds from a plan on, and how often it priced.
+// degrees is the quickest time that coordinate descent over the tensor degrees of layers finds from a plan on.
 func (r *rival) degrees(p *planner.Plan) float64 {
 	s := r.read(p)
 	best := r.price(s)
@@ -343,35 +348,4 @@ func (r *rival) degrees(p *planner.Plan) float64 {
 		}
 	}
 	return best
-}
-
-// random is a plan drawn at random.
-func (r *rival) random(global int) *sketch {
-	s := &sketch{global: global, micro: 1 << r.rng.IntN(9)}
-	for global%s.micro != 0 {
-		s.micro /= 2
-	}
-	left := make([]int, len(r.classes))
-	for c, k := range r.classes {
-		left[c] = k.count
-	}
-	for at := 0; at < r.layers; {
-		x := sketchStage{layers: 1 + r.rng.IntN(r.layers-at)}
-		at += x.layers
-		for c := range left {
-			if left[c] > 0 && (r.rng.IntN(len(left)) == 0 || at == r.layers) {
-				n := 1 + r.rng.IntN(left[c])
-				left[c] -= n
-				x.add(c, n, 1<<r.rng.IntN(4))
-			}
-		}
-		if len(x.groups) == 0 {
-			return nil
-		}
-		x.deal(s.micro)
-		y := planner.Strategy{Sharding: []planner.Sharding{planner.Replicated, planner.Optimizer, planner.Gradients, planner.Full}[r.rng.IntN(4)], Checkpoint: r.rng.IntN(2) == 0}
-		x.each = slices.Repeat([]planner.Strategy{y}, x.layers)
-		s.stages = append(s.stages, x)
-	}
-	return s
 }

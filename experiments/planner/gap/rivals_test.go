@@ -3,14 +3,14 @@ package main
 import (
 	"context"
 	"math"
-	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
 	"evenkeel/planner"
 )
 
-// Small versions of what the command does with -rival, -degrees and -random: nothing beats the plan found, and no legal plan is below the bound.
+// Small versions of what the command does with -rival and -degrees: nothing beats the plan found, and no legal plan is below the bound.
 func TestNothingBeats(t *testing.T) {
 	j, err := alike(4)
 	if err != nil {
@@ -20,10 +20,11 @@ func TestNothingBeats(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := opponents{within: 300 * time.Millisecond, degrees: true, random: 200}
+	o := opponents{within: 300 * time.Millisecond, degrees: true}
 	o.meet(j, r, 0, 0)
-	if o.beaten > 0 || o.below > 0 || o.drawn < 200 {
-		t.Errorf("%+v", o)
+	legal, least := newRival(j, 0).draw(r.Plan, 200)
+	if o.beaten > 0 || legal < 200 || least < r.LowerBound*float64(r.Plan.GlobalBatch)*(1-1e-9) {
+		t.Errorf("%+v; %d legal plans, the quickest takes %v s", o, legal, least)
 	}
 }
 
@@ -37,7 +38,7 @@ func TestRival(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := &rival{job: j, rng: rand.New(rand.NewPCG(1, 1)), layers: len(j.Profile.Layers), classes: []class{{"a", 4, 4}}}
+	x := newRival(j, 1)
 	if got, want := x.price(x.read(r.Plan)), r.Plan.Predicted.Simulated; math.Abs(got/want-1) > 1e-9 {
 		t.Errorf("%v s, want %v", got, want)
 	}
@@ -63,4 +64,57 @@ func TestRival(t *testing.T) {
 	if now > 0.8*was && now > 1.05*r.Plan.Predicted.Simulated {
 		t.Errorf("from %v s to %v s alone; found %v s", was, now, r.Plan.Predicted.Simulated)
 	}
+}
+
+// draw is how many of so many plans were legal, half of them drawn at random and half the best with a few edits, and the time of the quickest.
+func (r *rival) draw(best *planner.Plan, want int) (legal int, least float64) {
+	least = math.Inf(1)
+	for i := 0; i < 60*want && legal < want; i++ {
+		s := r.random(best.GlobalBatch)
+		if i%2 == 0 {
+			s = r.read(best)
+			for range 1 + r.rng.IntN(4) {
+				r.edit(s)
+			}
+		}
+		if s == nil {
+			continue
+		}
+		if x := r.price(s); !math.IsInf(x, 1) {
+			legal++
+			least = min(least, x)
+		}
+	}
+	return legal, least
+}
+
+// random is a plan drawn at random.
+func (r *rival) random(global int) *sketch {
+	s := &sketch{global: global, micro: 1 << r.rng.IntN(9)}
+	for global%s.micro != 0 {
+		s.micro /= 2
+	}
+	left := make([]int, len(r.classes))
+	for c, k := range r.classes {
+		left[c] = k.count
+	}
+	for at := 0; at < len(r.job.Profile.Layers); {
+		x := sketchStage{layers: 1 + r.rng.IntN(len(r.job.Profile.Layers)-at)}
+		at += x.layers
+		for c := range left {
+			if left[c] > 0 && (r.rng.IntN(len(left)) == 0 || at == len(r.job.Profile.Layers)) {
+				n := 1 + r.rng.IntN(left[c])
+				left[c] -= n
+				x.add(c, n, 1<<r.rng.IntN(4))
+			}
+		}
+		if len(x.groups) == 0 {
+			return nil
+		}
+		x.deal(s.micro)
+		y := planner.Strategy{Sharding: []planner.Sharding{planner.Replicated, planner.Optimizer, planner.Gradients, planner.Full}[r.rng.IntN(4)], Checkpoint: r.rng.IntN(2) == 0}
+		x.each = slices.Repeat([]planner.Strategy{y}, x.layers)
+		s.stages = append(s.stages, x)
+	}
+	return s
 }

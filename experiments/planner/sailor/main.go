@@ -10,11 +10,11 @@ import (
 	"flag"
 	"fmt"
 	"log"
-	"os"
 	"strconv"
 	"strings"
 	"time"
 
+	"evenkeel/experiments/internal/measured"
 	"evenkeel/planner/search"
 )
 
@@ -107,25 +107,13 @@ func (in *input) search(width int) (*condition, []search.Choice, float64, error)
 	return conditions[best.Condition].(*condition), best.Choices, best.Total, nil
 }
 
-// load reads a JSON file.
-func load(path string, v any) error {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(text, v); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	return nil
-}
-
 func read(root string, a100, v100 int) (*input, error) {
 	in := &input{global: 1024, sizes: map[int]sizes{}, links: map[link]rate{}}
 	in.types[0] = device{"A100-40", a100, 40 << 30, nil}
 	in.types[1] = device{"V100-16", v100, 16 << 30, nil}
 	for g := range in.types {
 		var profile map[string]map[string]map[string][]float64
-		if err := load(root+"/profiles/OPT-350/"+in.types[g].name+"/profile.json", &profile); err != nil {
+		if err := measured.JSON(root+"/profiles/OPT-350/"+in.types[g].name+"/profile.json", &profile); err != nil {
 			return nil, err
 		}
 		in.types[g].times = map[int]map[int][]float64{}
@@ -149,7 +137,7 @@ func read(root string, a100, v100 int) (*input, error) {
 		Activation float64 `json:"act_mem_floats"`
 		Output     float64 `json:"act_output_floats"`
 	}
-	if err := load(root+"/llm_info.json", &info); err != nil {
+	if err := measured.JSON(root+"/llm_info.json", &info); err != nil {
 		return nil, err
 	}
 	for _, t := range tensors {
@@ -164,7 +152,7 @@ func read(root string, a100, v100 int) (*input, error) {
 		in.sizes[t] = s
 	}
 	var network map[string]map[string]map[string]map[string]map[string]map[string][]json.RawMessage
-	if err := load(root+"/providers/multizone_bandwidths_het.json", &network); err != nil {
+	if err := measured.JSON(root+"/providers/multizone_bandwidths_het.json", &network); err != nil {
 		return nil, err
 	}
 	for a, from := range in.types {

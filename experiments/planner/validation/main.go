@@ -7,34 +7,35 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"flag"
 	"fmt"
-	"log"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"evenkeel/experiments/internal/program"
 )
 
 func main() {
 	data := flag.String("data", "../shared/data/planner", "folder of the measurements")
 	flag.Parse()
-	text, err := run(*data + "/sailor")
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Print(text)
+	program.Main(func(ctx context.Context) error {
+		text, err := run(ctx, *data+"/sailor")
+		fmt.Print(text)
+		return err
+	})
 }
 
-func run(root string) (string, error) {
+func run(ctx context.Context, root string) (string, error) {
 	folder, err := os.MkdirTemp("", "validation")
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = os.RemoveAll(folder) }()
-	c := &command{folder: folder, path: filepath.Join(folder, "evenkeel")}
-	if text, err := exec.Command("go", "build", "-o", c.path, "./cmd/evenkeel").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w: %s", err, text)
+	c := &command{ctx: ctx, folder: folder}
+	if c.path, err = program.Evenkeel(ctx, folder); err != nil {
+		return "", err
 	}
 	profile, err := readProfile(root+"/profiles/OPT-350", root+"/llm_info.json", "OPT-350")
 	if err != nil {
@@ -57,18 +58,14 @@ func run(root string) (string, error) {
 }
 
 // command runs evenkeel.
-type command struct{ folder, path string }
+type command struct {
+	ctx          context.Context
+	folder, path string
+}
 
 func (c *command) file(name string) string { return filepath.Join(c.folder, name) }
 
 // run returns what the command printed, with an error if its exit status is not 0.
 func (c *command) run(args ...string) ([]byte, error) {
-	cmd := exec.Command(c.path, args...)
-	var errs strings.Builder
-	cmd.Stderr = &errs
-	out, err := cmd.Output()
-	if err != nil {
-		err = fmt.Errorf("%w: %s", err, strings.TrimSpace(errs.String()))
-	}
-	return out, err
+	return program.Output(c.ctx, "", c.path, args...)
 }

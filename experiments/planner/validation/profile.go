@@ -1,14 +1,13 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 
+	tables "evenkeel/experiments/internal/measured"
 	"evenkeel/planner/layerprofile"
 )
 
@@ -20,7 +19,7 @@ func readProfile(folder, info, model string) (*layerprofile.Profile, error) {
 		Activation float64 `json:"act_mem_bytes"`
 		Output     float64 `json:"act_output_bytes"`
 	}
-	if err := readJSON(info, &sizes); err != nil {
+	if err := tables.JSON(info, &sizes); err != nil {
 		return nil, err
 	}
 	files, err := filepath.Glob(filepath.Join(folder, "*", "profile.json"))
@@ -30,7 +29,7 @@ func readProfile(folder, info, model string) (*layerprofile.Profile, error) {
 	p := &layerprofile.Profile{Model: model}
 	for _, path := range files {
 		var times map[string]map[string]map[string][]float64 // forward, backward, update seconds by micro-batch, tensor degree, layer
-		if err := readJSON(path, &times); err != nil {
+		if err := tables.JSON(path, &times); err != nil {
 			return nil, err
 		}
 		for _, micro := range slices.Sorted(maps.Keys(times)) {
@@ -56,15 +55,4 @@ func readProfile(folder, info, model string) (*layerprofile.Profile, error) {
 		}
 	}
 	return p, p.Finish(folder)
-}
-
-func readJSON(path string, v any) error {
-	text, err := os.ReadFile(path)
-	if err == nil {
-		err = json.Unmarshal(text, v)
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	tables "evenkeel/experiments/internal/measured"
 	"evenkeel/planner"
 )
 
@@ -68,13 +69,9 @@ func (s *set) load(c *command, root string) ([]measured, error) {
 		if err != nil || d.IsDir() || filepath.Ext(path) != ".json" {
 			return err
 		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
 		var f sailorPlan
-		if err := json.Unmarshal(text, &f); err != nil {
-			return fmt.Errorf("%s: %w", path, err)
+		if err := tables.JSON(path, &f); err != nil {
+			return err
 		}
 		name := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(path), "plan_config_"), ".json")
 		m := measured{name: name, group: filepath.Base(filepath.Dir(path)), seconds: f.Seconds, bytes: f.Bytes, plan: c.file(name + ".json"), cluster: c.file(name + ".yaml")}

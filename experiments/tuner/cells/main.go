@@ -27,9 +27,9 @@ import (
 
 // options are the flags.
 type options struct {
-	cells, seeds, rounds, most, tune int
-	draw                             uint64
-	policies, rule                   string
+	cells, seeds, rounds, most int
+	draw                       uint64
+	rule                       string
 }
 
 func main() {
@@ -40,8 +40,6 @@ func main() {
 	flag.IntVar(&o.most, "nodes", 128, "most nodes of a cluster; larger ones are drawn again")
 	flag.Uint64Var(&o.draw, "draw", 1, "seed of the draw")
 	flag.StringVar(&o.rule, "rule", "all,free", "how rounds end")
-	flag.StringVar(&o.policies, "policies", "", "rules to compare with beside the fallback, tuned for each cell")
-	flag.IntVar(&o.tune, "tune", 5, "seeds to tune them on")
 	flag.Parse()
 	program.Main(func(ctx context.Context) error { return run(ctx, o) })
 }
@@ -52,12 +50,12 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	policies, err := evaluation.Find(append([]string{"model", "ddqn"}, names(o.policies)...))
+	policies, err := evaluation.Find([]string{"model", "ddqn"})
 	if err != nil {
 		return err
 	}
 	var b strings.Builder
-	for _, rule := range names(o.rule) {
+	for _, rule := range strings.Split(o.rule, ",") {
 		cells, err := draw(o, rule)
 		if err != nil {
 			return err
@@ -65,7 +63,7 @@ func run(ctx context.Context, o options) error {
 		for k, c := range cells {
 			lines, err := evaluation.Compare(ctx, evaluation.Config{
 				Cases: []evaluation.Case{c.of}, Scenarios: []evaluation.Scenario{c.under}, Policies: policies, Trained: embedded,
-				Seeds: o.seeds, TuneSeeds: o.tune, Rounds: o.rounds,
+				Seeds: o.seeds, Rounds: o.rounds,
 			})
 			if err != nil {
 				return err
@@ -81,13 +79,6 @@ func run(ctx context.Context, o options) error {
 	}
 	fmt.Print(b.String())
 	return nil
-}
-
-func names(list string) []string {
-	if list == "" {
-		return nil
-	}
-	return strings.Split(list, ",")
 }
 
 // cell is a cluster under conditions, what is particular about it, and what policies made of it.

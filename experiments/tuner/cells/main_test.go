@@ -70,9 +70,3 @@ func TestTable(t *testing.T) {
 		}
 	}
 }
-
-func TestNames(t *testing.T) {
-	if !slices.Equal(names("a,b"), []string{"a", "b"}) || names("") != nil {
-		t.Error("a list misread")
-	}
-}

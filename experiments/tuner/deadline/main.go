@@ -8,8 +8,7 @@ import (
 	"context"
 	"flag"
 	"math/rand/v2"
-	"runtime"
-	"sync"
+	"slices"
 	"time"
 
 	"evenkeel/agent"
@@ -17,7 +16,9 @@ import (
 	"evenkeel/cluster"
 	"evenkeel/cluster/profile"
 	"evenkeel/cluster/sim"
+	"evenkeel/experiments/internal/microsteps"
 	"evenkeel/experiments/internal/program"
+	"evenkeel/internal/parallel"
 	"evenkeel/lab/training"
 )
 
@@ -25,68 +26,31 @@ const rounds = 200 // of a run
 
 func duration(seconds float64) time.Duration { return time.Duration(seconds * 1e9) }
 
-// micro gives a cluster memory for a part of a share only: 4 to 32 micro-steps, by device.
-func micro(c *cluster.Cluster, first int) error {
-	for i := range c.Nodes {
-		c.Nodes[i].Limit = profile.NoLimit
+// draw returns clusters of the training split, of 4 to 64 nodes whose profiles are known.
+func draw(count int) ([]*cluster.Cluster, error) {
+	sampler, err := training.NewSampler(profile.Embedded())
+	if err != nil {
+		return nil, err
 	}
-	sizes := make([]int, len(c.Nodes))
-	if _, err := cluster.Allocate(c, nil, c.Nominal(), sizes); err != nil {
-		return err
-	}
-	devices := map[string]int{}
-	for i := range c.Nodes {
-		n := &c.Nodes[i]
-		if _, known := devices[n.Device]; !known {
-			devices[n.Device] = len(devices)
-		}
-		steps := 4 << ((devices[n.Device] + first) % 4)
-		n.Limit = max((sizes[i]+steps-1)/steps, 1)
-	}
-	c.Choices, c.Collect = cluster.Choices{}, cluster.Collect{AutoDeadline: true, Reserve: cluster.DefaultReserve, Overtime: cluster.DefaultOvertime}
-	return nil
-}
-
-// source draws clusters and conditions of the training split.
-type source struct {
-	sampler *training.Sampler
-	rng     *rand.Rand
-	drawn   int
-}
-
-func newClusters(seed uint64) (*source, error) {
-	s, err := training.NewSampler(profile.Embedded())
-	return &source{sampler: s, rng: rand.New(rand.NewPCG(seed, seed))}, err
-}
-
-// episode draws a cluster of 4 to 64 nodes whose profiles are known.
-func (s *source) episode() (*cluster.Cluster, cluster.Conditions, error) {
-draw:
-	for {
-		e, err := s.sampler.Episode(s.rng, rounds)
+	rng := rand.New(rand.NewPCG(7, 7))
+	var all []*cluster.Cluster
+	for len(all) < count {
+		e, err := sampler.Episode(rng, rounds)
 		if err != nil {
-			return nil, cluster.Conditions{}, err
+			return nil, err
 		}
 		c := e.Cluster
-		if n := len(c.Nodes); n < 4 || n > 64 {
+		unknown := func(n cluster.Node) bool { return n.Profile == nil }
+		if n := len(c.Nodes); n < 4 || n > 64 || slices.ContainsFunc(c.Nodes, unknown) {
 			continue
 		}
-		for i := range c.Nodes {
-			if c.Nodes[i].Profile == nil {
-				continue draw
-			}
+		all = append(all, c)
+		c.Choices, c.Collect = cluster.Choices{}, cluster.Collect{}
+		if err := microsteps.Limit(c, len(all)); err != nil {
+			return nil, err
 		}
-		s.drawn++
-		e.Conditions.Scale = cluster.NoiseScale{}
-		return c, e.Conditions, micro(c, s.drawn)
 	}
-}
-
-// preset returns named conditions without a noise scale.
-func preset(name string) (cluster.Conditions, error) {
-	c, err := cluster.Preset(name)
-	c.Scale = cluster.NoiseScale{}
-	return c, err
+	return all, nil
 }
 
 // policy makes what is judged for one run.
@@ -118,48 +82,23 @@ type outcome struct {
 
 // compare plays policies on clusters; the first must be hindsight.
 func compare(ctx context.Context, cs []*cluster.Cluster, conditions cluster.Conditions, seeds int, policies []policy) ([]outcome, error) {
+	runs := len(cs) * seeds
+	goodput, late := make([]float64, len(policies)*runs), make([]float64, len(policies)*runs)
+	err := parallel.Each(len(goodput), func(t int) (err error) {
+		goodput[t], late[t], err = play(ctx, cs[t%runs/seeds], conditions, uint64(t%seeds), policies[t/runs])
+		return err
+	})
 	out := make([]outcome, len(policies))
-	goodput := make([][][]float64, len(policies))
-	for k := range out {
-		for range cs {
-			goodput[k] = append(goodput[k], make([]float64, seeds))
+	for t, g := range goodput {
+		o := &out[t/runs]
+		o.late += late[t] / float64(runs)
+		if t%seeds == 0 {
+			o.share = append(o.share, nil)
 		}
+		last := len(o.share) - 1
+		o.share[last] = append(o.share[last], g/goodput[t%runs])
 	}
-	var mu sync.Mutex
-	var wait sync.WaitGroup
-	var first error
-	free := make(chan struct{}, runtime.GOMAXPROCS(0))
-	n := float64(len(cs) * seeds)
-	for k, p := range policies {
-		for i, c := range cs {
-			for seed := range seeds {
-				wait.Add(1)
-				free <- struct{}{}
-				go func() {
-					defer func() { <-free; wait.Done() }()
-					g, late, err := play(ctx, c, conditions, uint64(seed), p)
-					mu.Lock()
-					defer mu.Unlock()
-					if err != nil && first == nil {
-						first = err
-					}
-					goodput[k][i][seed] = g
-					out[k].late += late / n
-				}()
-			}
-		}
-	}
-	wait.Wait()
-	for k := range out {
-		for i := range cs {
-			var shares []float64
-			for seed := range seeds {
-				shares = append(shares, goodput[k][i][seed]/goodput[0][i][seed])
-			}
-			out[k].share = append(out[k].share, shares)
-		}
-	}
-	return out, first
+	return out, err
 }
 
 func hindsight(c *cluster.Cluster, s *sim.Simulator) agent.Policy {

@@ -53,17 +53,9 @@ func (p *told) Decide(report *cluster.Report, present []bool, plan *cluster.Plan
 // parts prints what each part of the truth would be worth to the rule.
 func parts(ctx context.Context, seeds int) error {
 	const count = 30
-	from, err := newClusters(7)
+	cs, err := draw(count)
 	if err != nil {
 		return err
-	}
-	var cs []*cluster.Cluster
-	for range count {
-		c, _, err := from.episode()
-		if err != nil {
-			return err
-		}
-		cs = append(cs, c)
 	}
 	tell := func(pace, deadline bool, overtime, reserve float64) policy {
 		return func(c *cluster.Cluster, s *sim.Simulator) agent.Policy {
@@ -91,10 +83,11 @@ func parts(ctx context.Context, seeds int) error {
 	cells := make([][]string, len(names))
 	for _, v := range variants {
 		fmt.Fprintf(&b, " %s |", v.name)
-		conditions, err := preset(v.preset)
+		conditions, err := cluster.Preset(v.preset)
 		if err != nil {
 			return err
 		}
+		conditions.Scale = cluster.NoiseScale{}
 		v.change(&conditions)
 		o, err := compare(ctx, cs, conditions, seeds, policies)
 		if err != nil {

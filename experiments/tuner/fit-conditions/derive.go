@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"evenkeel/cluster"
 )
@@ -86,7 +87,7 @@ func derive(d *data) ([]parameter, error) {
 	add("gavel_colocation", "median and log sd of slowdown - 1 over the pairs that ran", f, lo, hi,
 		"interference, colocated: excess.median", sharing.Median, "interference, colocated: excess.sigma", sharing.Sigma)
 
-	f, lo, hi = bootstrap(d.jobs, func(j []job) []float64 { a, b, c := burstLaw(bursts(j, 2)); return []float64{a, b, c} })
+	f, lo, hi = bootstrap(d.jobs, func(j []job) []float64 { a, b, c := burstLaw(bursts(j)); return []float64{a, b, c} })
 	e := preset["bursts"].Episodes[0]
 	add("pai_cross_worker_cov", "runs of 2 or more iterations above the job's median + 0.15, each job counting once, as one slow worker of ten", f, lo, hi,
 		"bursts: rounds", e.Rounds, "bursts: excess.median", e.Excess.Median, "bursts: excess.sigma", e.Excess.Sigma)
@@ -103,24 +104,12 @@ func derive(d *data) ([]parameter, error) {
 
 // onGPUs are the series of processes with so many GPUs.
 func onGPUs(all []series, gpus int) []series {
-	var out []series
-	for _, s := range all {
-		if s.gpus == gpus {
-			out = append(out, s)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(all), func(s series) bool { return s.gpus != gpus })
 }
 
 // quietJobs are the jobs without a worker that is slow throughout.
 func quietJobs(all []job) []job {
-	var out []job
-	for _, j := range all {
-		if median(j.cov) <= slowJob {
-			out = append(out, j)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(all), func(j job) bool { return median(j.cov) > slowJob })
 }
 
 // bias returns the variation between workers without step noise.
@@ -139,13 +128,7 @@ func pooled(jobs []job) []float64 {
 }
 
 func above(values []float64, least float64) []float64 {
-	var out []float64
-	for _, v := range values {
-		if v > least {
-			out = append(out, v)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(values), func(v float64) bool { return v <= least })
 }
 
 // upperSigma is the sigma of a log-normal from its upper half.

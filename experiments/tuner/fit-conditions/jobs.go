@@ -3,7 +3,6 @@ package main
 import (
 	"math"
 
-	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/stat"
 
 	"evenkeel/cluster"
@@ -92,12 +91,7 @@ func stragglerLaw(jobs []job) (share, middle, sigma, wander, rounds float64) {
 		for i, c := range j.cov {
 			y[i] = math.Log(min(slowest(max(c, leastCov)), mostSlow))
 		}
-		floats.AddConst(-stat.Mean(y, nil), y)
-		variance := floats.Dot(y, y) / float64(len(y))
-		sds = append(sds, math.Sqrt(variance))
-		for k := range correlation {
-			correlation[k] += floats.Dot(y[k:], y[:len(y)-k]) / float64(len(y)-k) / variance
-		}
+		sds = append(sds, math.Sqrt(correlate(y, correlation)))
 	}
 	least := math.Inf(1)
 	for tau := 1.0; tau < 200; tau *= 1.02 {
@@ -118,15 +112,18 @@ func stragglerLaw(jobs []job) (share, middle, sigma, wander, rounds float64) {
 // mean, and that share is missing.
 func burstRate(jobs []job) (rate, rounds, levelSD float64) {
 	quiet := quietJobs(jobs)
-	all := bursts(jobs, 2)
+	all := bursts(jobs)
 	rounds, _, _ = burstLaw(all)
 	rounds = max(rounds-1, 1)
-	_, in, _ := classes(jobs)
+	in := 0 // iterations in bursts
+	for _, b := range all {
+		in += int(b.rounds)
+	}
 	seen := float64(len(all)) / float64(len(pooled(quiet))-in)
 	beyond, expected := 0.0, 0.0
 	for _, j := range quiet {
 		mean := seen * float64(len(j.cov))
-		beyond, expected = beyond+sq(float64(len(bursts([]job{j}, 2)))-mean)-mean, expected+sq(mean)
+		beyond, expected = beyond+sq(float64(len(bursts([]job{j})))-mean)-mean, expected+sq(mean)
 	}
 	return seen / workers / (1 - 1/rounds), rounds, math.Sqrt(math.Log1p(max(beyond/expected, 0)))
 }
@@ -260,7 +257,7 @@ func deriveJobs(d *data) ([]parameter, error) {
 
 	f, lo, hi = bootstrap(d.jobs, func(j []job) []float64 {
 		a, b, c := burstRate(j)
-		_, m, s := burstLaw(bursts(j, 2))
+		_, m, s := burstLaw(bursts(j))
 		return []float64{a, b, c, m, s}
 	})
 	e := p.Episodes[0]

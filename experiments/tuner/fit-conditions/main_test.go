@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -142,11 +143,11 @@ func TestSpikeLaw(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rate, more := spikeLaw(flat(fleets), c.Spikes.Least)
+	rate, more := spikeLaw(slices.Concat(fleets...), c.Spikes.Least)
 	if math.Abs(rate/c.Spikes.Rate-1) > 0.2 || math.Abs(more/c.Spikes.More-1) > 0.2 {
 		t.Errorf("rate %.4f, more %.3f of %+v", rate, more, c.Spikes)
 	}
-	if m := median(noises(flat(fleets))); math.Abs(m/c.Noise.Median-1) > 0.15 {
+	if m := median(noises(slices.Concat(fleets...))); math.Abs(m/c.Noise.Median-1) > 0.15 {
 		t.Errorf("noise %.4f of %+v", m, c.Noise)
 	}
 }

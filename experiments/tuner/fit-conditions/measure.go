@@ -150,19 +150,25 @@ func wandering(all []series) (sd float64, correlation []float64) {
 		for i, t := range s.times {
 			y[i] = math.Log(t)
 		}
-		floats.AddConst(-stat.Mean(y, nil), y)
-		v := floats.Dot(y, y) / float64(len(y))
-		if v == 0 {
-			continue
-		}
-		n++
-		variance += v
-		for k := range correlation {
-			correlation[k] += floats.Dot(y[k:], y[:len(y)-k]) / float64(len(y)-k) / v
+		if v := correlate(y, correlation); v > 0 {
+			n++
+			variance += v
 		}
 	}
 	floats.Scale(1/float64(n), correlation)
 	return math.Sqrt(variance / float64(n)), correlation
+}
+
+// correlate adds the autocorrelation of y, from lag 0 on, and returns the variance. A constant y adds nothing.
+func correlate(y, correlation []float64) (variance float64) {
+	floats.AddConst(-stat.Mean(y, nil), y)
+	if variance = floats.Dot(y, y) / float64(len(y)); variance == 0 {
+		return 0
+	}
+	for k := range correlation {
+		correlation[k] += floats.Dot(y[k:], y[:len(y)-k]) / float64(len(y)-k) / variance
+	}
+	return variance
 }
 
 // decay fits exp(-lag/rounds) to the autocorrelation by least squares, lag 0 left out.
@@ -198,8 +204,8 @@ type burst struct {
 	weight float64 // 1 over the job's number of bursts: no job counts for more than another
 }
 
-// bursts finds the runs of at least the given length in jobs without a worker that is slow throughout.
-func bursts(all []job, length int) []burst {
+// bursts finds the runs of two iterations and more in jobs without a worker that is slow throughout.
+func bursts(all []job) []burst {
 	var out []burst
 	for _, j := range quietJobs(all) {
 		usual := median(j.cov)
@@ -210,7 +216,7 @@ func bursts(all []job, length int) []burst {
 				sum, n = sum+j.cov[i], n+1
 				continue
 			}
-			if n >= length {
+			if n > 1 {
 				c := sum / float64(n)
 				out = append(out, burst{rounds: float64(n), excess: slowest(math.Sqrt(c*c - usual*usual))})
 			}

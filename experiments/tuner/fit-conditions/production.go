@@ -128,7 +128,7 @@ func refitted(jobs []job, preset cluster.Conditions) cluster.Conditions {
 	s := &c.Straggler
 	s.Chance, s.Excess.Median, s.Excess.Sigma, s.SD, s.Rounds = stragglerLaw(jobs)
 	e := preset.Episodes[0]
-	_, middle, sigma := burstLaw(bursts(jobs, 2))
+	_, middle, sigma := burstLaw(bursts(jobs))
 	e.Rate, e.Rounds, c.Job.Episodes = burstRate(jobs)
 	if !math.IsNaN(middle + sigma) {
 		e.Excess = cluster.Spread{Median: min(middle, 8), Sigma: min(sigma, 3)}

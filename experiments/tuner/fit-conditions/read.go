@@ -7,7 +7,6 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 
@@ -91,15 +90,10 @@ func readSeries(path, index, value string, least float64, keys ...string) ([]ser
 		}
 		first[key] = s
 	}
-	names := make([]string, 0, len(groups))
-	for k := range groups {
-		names = append(names, k)
-	}
-	sort.Strings(names)
 	var out []series
-	for _, k := range names {
+	for _, k := range slices.Sorted(maps.Keys(groups)) {
 		g := groups[k]
-		sort.SliceStable(g, func(a, b int) bool { return g[a].at < g[b].at })
+		slices.SortStableFunc(g, func(a, b sample) int { return cmp.Compare(a.at, b.at) })
 		s := first[k]
 		for _, x := range g {
 			s.times = append(s.times, x.value)

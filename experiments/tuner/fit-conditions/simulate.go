@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"gonum.org/v1/gonum/stat"
 
@@ -83,14 +84,6 @@ func play(ctx context.Context, conditions cluster.Conditions, fleets, rounds int
 	return out, nil
 }
 
-func flat(fleets [][]series) []series {
-	var out []series
-	for _, f := range fleets {
-		out = append(out, f...)
-	}
-	return out
-}
-
 // variation is the coefficient of variation over the workers, round by round.
 func variation(fleets [][]series) []float64 {
 	var out []float64
@@ -132,12 +125,12 @@ func compare(ctx context.Context, d *data) (*comparisons, error) {
 			*c = cluster.Conditions{Episodes: []cluster.Episode{e}}
 		})
 		var out []float64
-		for _, s := range flat(fleets) {
+		for _, s := range slices.Concat(fleets...) {
 			out = append(out, s.times[0]-1)
 		}
 		return above(out, 1e-6)
 	}
-	steady := flat(simulate("steady", 60, 50))
+	steady := slices.Concat(simulate("steady", 60, 50)...)
 	drift := variation(simulate("drift", 60, 200))
 	gavel, capped, short := excess("colocated"), excess("powercap"), excess("bursts")
 	if failed != nil {
@@ -165,23 +158,13 @@ func compare(ctx context.Context, d *data) (*comparisons, error) {
 	add("Slowdown by sharing the GPU - 1", plain(above(d.sharing, 0)), plain(gavel))
 	add("Slowdown by a power cap - 1", plain(above(d.capped, 0)), plain(capped))
 	for k, name := range []string{"Slowdown in a burst - 1", "Length of a burst, rounds"} {
-		m, p := burstSample(bursts(d.jobs, 2), k == 1), burstSample(bursts(c.production.jobs, 2), k == 1)
+		m, p := burstSample(bursts(d.jobs), k == 1), burstSample(bursts(c.production.jobs), k == 1)
 		add(name+", preset production", m, p)
 		if k == 0 {
 			add("The same, preset bursts", m, plain(short))
 		}
 	}
 	return c, nil
-}
-
-// classes splits the iterations: those of jobs without a worker that is slow throughout,
-// how many of these lie in bursts, and how many belong to the other jobs.
-func classes(jobs []job) (quiet []float64, burst, slow int) {
-	quiet = pooled(quietJobs(jobs))
-	for _, b := range bursts(jobs, 2) {
-		burst += int(b.rounds)
-	}
-	return quiet, burst, len(pooled(jobs)) - len(quiet)
 }
 
 // every keeps each step-th value.

@@ -13,13 +13,17 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
-	"sort"
+	"slices"
 	"strconv"
 
 	"evenkeel/experiments/internal/measured"
+	"evenkeel/experiments/internal/program"
 )
 
 // model is what the sources' model names mean here.
@@ -83,10 +87,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: fit-profiles DATA CATALOGUE")
 		os.Exit(2)
 	}
-	if err := run(os.Args[1], os.Args[2]); err != nil {
-		fmt.Fprintln(os.Stderr, "fit-profiles:", err)
-		os.Exit(1)
-	}
+	program.Main(func(context.Context) error { return run(os.Args[1], os.Args[2]) })
 }
 
 func run(data, out string) error {
@@ -107,9 +108,8 @@ func run(data, out string) error {
 		return err
 	}
 	all = append(all, gavel...)
-	sort.Slice(all, func(i, j int) bool {
-		a, b := all[i], all[j]
-		return a.device < b.device || a.device == b.device && a.workload < b.workload
+	slices.SortFunc(all, func(a, b *series) int {
+		return cmp.Or(cmp.Compare(a.device, b.device), cmp.Compare(a.workload, b.workload))
 	})
 	return write(out, all)
 }
@@ -173,17 +173,10 @@ func readLatency(path string) ([]*series, error) {
 	}
 	kept := map[key]*series{}
 	for k, s := range found {
-		for b := range s.seconds {
-			s.batches = append(s.batches, b)
-		}
-		sort.Ints(s.batches)
+		s.batches = slices.Sorted(maps.Keys(s.seconds))
 		kept[k.key] = keepLonger(kept[k.key], s)
 	}
-	out := make([]*series, 0, len(kept))
-	for _, s := range kept {
-		out = append(out, s)
-	}
-	return out, nil
+	return slices.Collect(maps.Values(kept)), nil
 }
 
 // keepLonger decides between cephalo and zorse: more micro-batches win, then cephalo.
@@ -224,10 +217,9 @@ func readGavel(path string) ([]*series, error) {
 			return nil, fmt.Errorf("%s: row %d: measured twice", path, i+2)
 		}
 		s.seconds[batch] = seconds
-		s.batches = append(s.batches, batch)
 	}
 	for _, s := range out {
-		sort.Ints(s.batches)
+		s.batches = slices.Sorted(maps.Keys(s.seconds))
 	}
 	return out, nil
 }

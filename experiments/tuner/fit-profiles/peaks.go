@@ -1,8 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
-	"sort"
+	"slices"
 	"strconv"
 
 	"evenkeel/experiments/internal/measured"
@@ -41,16 +42,12 @@ func readPeaks(path string) (map[peakKey][]*peakSeries, error) {
 			return nil, fmt.Errorf("%s: row %d: %v", path, i+2, r)
 		}
 		k := peakKey{m.name, dtypes[r[3]]}
-		var p *peakSeries
-		for _, q := range out[k] {
-			if q.cluster == r[0] {
-				p = q
-			}
+		at := slices.IndexFunc(out[k], func(p *peakSeries) bool { return p.cluster == r[0] })
+		if at < 0 {
+			at = len(out[k])
+			out[k] = append(out[k], &peakSeries{cluster: r[0], parameters: parameters, bytes: map[int]int64{}})
 		}
-		if p == nil {
-			p = &peakSeries{cluster: r[0], parameters: parameters, bytes: map[int]int64{}}
-			out[k] = append(out[k], p)
-		}
+		p := out[k][at]
 		p.bytes[batch] = int64(gib * (1 << 30))
 		p.last = max(p.last, batch)
 	}
@@ -64,19 +61,10 @@ func choosePeak(m model, found []*peakSeries) *peakSeries {
 		// Counts differ by a few hundred thousand (positions, head) for the same model.
 		return max(p.parameters-m.parameters, m.parameters-p.parameters) * 50 / m.parameters
 	}
-	sort.Slice(found, func(i, j int) bool {
-		a, b := found[i], found[j]
-		switch {
-		case far(a) != far(b):
-			return far(a) < far(b)
-		case len(a.bytes) != len(b.bytes):
-			return len(a.bytes) > len(b.bytes)
-		case a.bytes[a.last] != b.bytes[b.last]:
-			return a.bytes[a.last] > b.bytes[b.last]
-		}
-		return a.cluster < b.cluster
+	return slices.MinFunc(found, func(a, b *peakSeries) int {
+		return cmp.Or(cmp.Compare(far(a), far(b)), cmp.Compare(len(b.bytes), len(a.bytes)),
+			cmp.Compare(b.bytes[b.last], a.bytes[a.last]), cmp.Compare(a.cluster, b.cluster))
 	})
-	return found[0]
 }
 
 // addPeaks gives every series of a model and dtype its measured peaks. Peak minus sharded

@@ -3,9 +3,10 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
-	"sort"
+	"slices"
 	"strconv"
 )
 
@@ -38,12 +39,7 @@ func write(out string, all []*series) error {
 		fmt.Fprintf(side, "%s,%s,%s,%d,%s,%s,%d\n", s.device, s.workload, s.source, s.model.layers, peakSource, s.cluster, peakTo)
 		workloads[s.workload] = fmt.Sprintf("%s,%d,%s,%s,%s\n", s.workload, s.model.parameters, s.model.unit, s.dtype, heldOut[s.model.heldOut])
 	}
-	names := make([]string, 0, len(workloads))
-	for n := range workloads {
-		names = append(names, n)
-	}
-	sort.Strings(names)
-	for _, n := range names {
+	for _, n := range slices.Sorted(maps.Keys(workloads)) {
 		add("workloads.csv", "workload,parameters,unit,dtype,split").WriteString(workloads[n])
 	}
 	for name, b := range files {

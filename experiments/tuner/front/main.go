@@ -13,7 +13,6 @@ import (
 	"os"
 	"runtime"
 	"strings"
-	"sync"
 	"time"
 
 	"evenkeel/agent"
@@ -24,6 +23,7 @@ import (
 	"evenkeel/cluster/sim"
 	"evenkeel/env"
 	"evenkeel/experiments/internal/program"
+	"evenkeel/internal/parallel"
 	"evenkeel/internal/stats"
 	"evenkeel/lab/evaluation"
 )
@@ -178,32 +178,16 @@ func (g *game) play(f family) ([]point, error) {
 
 // scores runs every point on every seed, on all processors.
 func (g *game) scores(points int, create func(s *sim.Simulator, point int) agent.Policy) ([][]evaluation.Score, error) {
-	out, errs := make([][]evaluation.Score, points), make([]error, points*g.seeds)
+	out := make([][]evaluation.Score, points)
 	for k := range out {
 		out[k] = make([]evaluation.Score, g.seeds)
 	}
-	tasks := make(chan int)
-	var workers sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		workers.Go(func() {
-			for t := range tasks {
-				k, seed := t/g.seeds, t%g.seeds
-				s := sim.New(g.cluster, g.conditions, uint64(seed))
-				out[k][seed], errs[t] = evaluation.Play(g.ctx, g.cluster, s, create(s, k), g.rounds, nil, nil)
-			}
-		})
-	}
-	for t := range points * g.seeds {
-		tasks <- t
-	}
-	close(tasks)
-	workers.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
+	return out, parallel.Each(points*g.seeds, func(t int) (err error) {
+		k, seed := t/g.seeds, t%g.seeds
+		s := sim.New(g.cluster, g.conditions, uint64(seed))
+		out[k][seed], err = evaluation.Play(g.ctx, g.cluster, s, create(s, k), g.rounds, nil, nil)
+		return err
+	})
 }
 
 // volumes writes a row of hypervolumes.

@@ -8,6 +8,7 @@ import (
 	"evenkeel/cluster"
 	"evenkeel/cluster/profile"
 	"evenkeel/cluster/trace"
+	"evenkeel/experiments/internal/microsteps"
 	"evenkeel/lab/evaluation"
 )
 
@@ -93,24 +94,9 @@ func stepped(names []string) func(*profile.Catalogue) ([]evaluation.Case, error)
 			return nil, err
 		}
 		for k := range cases {
-			c := cases[k].Cluster
-			for i := range c.Nodes {
-				c.Nodes[i].Limit = profile.NoLimit
-			}
-			sizes := make([]int, len(c.Nodes))
-			if _, err := cluster.Allocate(c, nil, c.Nominal(), sizes); err != nil {
+			if err := microsteps.Limit(cases[k].Cluster, k); err != nil {
 				return nil, err
 			}
-			devices := map[string]int{}
-			for i := range c.Nodes {
-				n := &c.Nodes[i]
-				if _, known := devices[n.Device]; !known {
-					devices[n.Device] = len(devices)
-				}
-				steps := 4 << ((devices[n.Device] + k) % 4)
-				n.Limit = max((sizes[i]+steps-1)/steps, 1)
-			}
-			c.Collect.AutoDeadline, c.Collect.Reserve, c.Collect.Overtime = true, cluster.DefaultReserve, cluster.DefaultOvertime
 		}
 		return cases, nil
 	}
