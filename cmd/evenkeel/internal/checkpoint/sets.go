@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -75,7 +74,7 @@ func ranksOf(path string) (there, missing []string) {
 	return there, missing
 }
 
-// setError names the other files of a set of which too few were given.
+// setError says of a set of which too few files were given how many it has.
 func (c *fileArgs) setError(err error) error {
 	if !errors.Is(err, checkpoint.ErrSchema) {
 		return cli.FileError(err)
@@ -84,40 +83,9 @@ func (c *fileArgs) setError(err error) error {
 	if fault != nil {
 		return err
 	}
-	of := first.Info()
-	first.Close() // it was only read
-	if of.Ranks <= len(c.Files) {
-		return err
+	defer first.Close()
+	if ranks := first.Info().Ranks; ranks > len(c.Files) {
+		return badinput.Errorf("%s: of a set of %d files, not of %d: give all of them", c.Files[0], ranks, len(c.Files))
 	}
-	others := slices.DeleteFunc(likeNamed(c.Files[0], of.ID), func(p string) bool {
-		return slices.ContainsFunc(c.Files, func(f string) bool { return cli.SameFile(f, p) })
-	})
-	if len(others) == 0 {
-		return badinput.Errorf("%s: of a set of %d files, not of %d; no other of them is in its folder", c.Files[0], of.Ranks, len(c.Files))
-	}
-	return badinput.Errorf("%s: of a set of %d files, not of %d: give %s, too", c.Files[0], of.Ranks, len(c.Files), strings.Join(others, " "))
-}
-
-// likeNamed are the files of a set beside one of it, among those whose names begin alike.
-func likeNamed(path, id string) (out []string) {
-	folder, name := filepath.Split(path)
-	begin, _, _ := strings.Cut(name, ".")
-	entries, err := os.ReadDir(filepath.Dir(path))
-	if err != nil {
-		return nil
-	}
-	for _, e := range entries {
-		if !e.Type().IsRegular() || !strings.HasPrefix(e.Name(), begin+".") {
-			continue
-		}
-		f, err := checkpoint.Open(folder+e.Name(), nil, checkpoint.Options{ReadOnly: true})
-		if err != nil {
-			continue
-		}
-		if f.Info().ID == id {
-			out = append(out, folder+e.Name())
-		}
-		f.Close()
-	}
-	return out
+	return err
 }

@@ -134,9 +134,6 @@ func (c *Cmd) config() (evaluation.Config, error) {
 	return config, err
 }
 
-// called are other words for some policies.
-var called = map[string]string{"equal": "uniform", "agent": "ddqn", "evenkeel": "ddqn", "water-filling": "waterfill"}
-
 // policies checks the names of --policies. There are too many to list them in a message.
 func (c *Cmd) policies() error {
 	if c.Policies == nil {
@@ -150,11 +147,7 @@ func (c *Cmd) policies() error {
 		if slices.Contains(known, name) {
 			continue
 		}
-		hint := cli.DidYouMean(name, known)
-		if p := called[strings.ToLower(name)]; p != "" {
-			hint = fmt.Sprintf("; did you mean %s?", p)
-		}
-		return badinput.Errorf("--policies: unknown %q%s (evenkeel compare --help lists them)", name, hint)
+		return badinput.Errorf("--policies: unknown %q%s (evenkeel compare --help lists them)", name, cli.DidYouMean(name, known))
 	}
 	return cli.CheckNames("--policies", c.Policies, known)
 }

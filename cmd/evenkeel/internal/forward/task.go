@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"math"
-	"os"
 	"slices"
 
 	"evenkeel/checkpoint"
@@ -82,18 +81,9 @@ func initialWeights(h *forward.Header, init string) (*forward.Weights, error) {
 
 // readWeights reads tensors from a file, by name. It ignores others in the file.
 func readWeights(path string, tensors []forward.Tensor) (*forward.Weights, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, cli.FileError(err)
-	}
-	defer f.Close()
-	info, err := f.Stat()
+	arrays, _, err := cli.ReadSafetensors(path)
 	if err != nil {
 		return nil, err
-	}
-	arrays, _, err := checkpoint.ReadSafetensors(f, info.Size())
-	if err != nil {
-		return nil, badinput.Errorf("%s cannot be read as safetensors: %w", path, err)
 	}
 	byName := map[string]*checkpoint.Array{}
 	for i := range arrays {
