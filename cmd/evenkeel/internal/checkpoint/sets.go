@@ -2,12 +2,9 @@ package checkpoint
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
 
 	"evenkeel/checkpoint"
@@ -31,47 +28,14 @@ func (c *fileArgs) check() error {
 	return nil
 }
 
-// missingFile says of a file that is not there what else is: a job of several ranks has a set of files under names of their own.
+// missingFile says of a file that is not there what else is: a job of several ranks has a set of files, whose names
+// evenkeel.checkpoint ends in generation, rank and ranks.
 func missingFile(path string) error {
-	there, missing := ranksOf(path)
-	switch {
-	case len(there) == 0:
+	set, _ := filepath.Glob(path + ".g*.*of*") // a path with the signs of a pattern finds none
+	if len(set) == 0 {
 		return badinput.Errorf("%s: no such file", path)
-	case len(missing) > 0:
-		return badinput.Errorf("%s: no such file; it is a set of %d files, of which %s is missing (there: %s)", path, len(there)+len(missing), strings.Join(missing, " "), strings.Join(there, " "))
 	}
-	return badinput.Errorf("%s: no such file; it is a set of %d files: give %s", path, len(there), strings.Join(there, " "))
-}
-
-// rankName is the end of the name of one rank's file, as evenkeel.checkpoint writes it: generation, rank, ranks.
-var rankName = regexp.MustCompile(`^\.g(\d{1,9})\.(\d{1,9})of(\d{1,6})$`)
-
-// ranksOf are the files of a job's newest set, by rank, and those of it that are missing; none where there is no set.
-func ranksOf(path string) (there, missing []string) {
-	entries, err := os.ReadDir(filepath.Dir(path))
-	if err != nil {
-		return nil, nil
-	}
-	newest, ranks := -1, 0
-	for _, e := range entries {
-		end, ok := strings.CutPrefix(e.Name(), filepath.Base(path))
-		if m := rankName.FindStringSubmatch(end); ok && m != nil {
-			g, _ := strconv.Atoi(m[1]) // digits, few enough
-			n, _ := strconv.Atoi(m[3])
-			if g > newest {
-				newest, ranks = g, n
-			}
-		}
-	}
-	for r := range ranks {
-		p := fmt.Sprintf("%s.g%d.%dof%d", path, newest, r, ranks)
-		if _, err := os.Lstat(p); err == nil {
-			there = append(there, p)
-		} else {
-			missing = append(missing, p)
-		}
-	}
-	return there, missing
+	return badinput.Errorf("%s: no such file; it is a set with a file for each rank: give those of one generation (there: %s)", path, strings.Join(set, " "))
 }
 
 // setError says of a set of which too few files were given how many it has.
