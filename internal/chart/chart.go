@@ -112,11 +112,7 @@ func (s Series) problem(p Panel) string {
 	if s.Kind == Bars && len(p.Series) > 1 {
 		return "bars must be the only series of their panel"
 	}
-	want := s.slices()
-	if want == nil {
-		return fmt.Sprintf("kind %d does not exist", s.Kind)
-	}
-	n := len(s.X)
+	n, edges := len(s.X), s.Kind == Band || s.Kind == Boxes || s.whiskers()
 	if s.Kind == Bars {
 		n = len(p.Categories)
 	}
@@ -126,38 +122,19 @@ func (s Series) problem(p Panel) string {
 	if len(s.Accent) > 0 && (s.Kind != Bars || len(s.Accent) != n) {
 		return fmt.Sprintf("%d accents, want %d, and only of bars", len(s.Accent), n)
 	}
-	for _, name := range [...]string{"X", "Y", "Low", "High"} {
-		values, needed := want[name]
-		if needed && len(values) != n {
-			return fmt.Sprintf("%d values of %s, want %d", len(values), name, n)
+	for _, x := range []struct {
+		name   string
+		values []float64
+		needed bool
+	}{{"X", s.X, s.Kind != Bars}, {"Y", s.Y, s.Kind != Band}, {"Low", s.Low, edges}, {"High", s.High, edges}} {
+		if x.needed && len(x.values) != n {
+			return fmt.Sprintf("%d values of %s, want %d", len(x.values), x.name, n)
 		}
-		if text := valueProblem(name, values, name == "X" && p.LogX); text != "" {
+		if text := valueProblem(x.name, x.values, x.name == "X" && p.LogX); text != "" {
 			return text
 		}
 	}
 	return ""
-}
-
-// slices are those that the kind needs, nil for one that does not exist, and whiskers
-// where they are given.
-func (s Series) slices() map[string][]float64 {
-	var all map[string][]float64
-	switch s.Kind {
-	case Line, Points, Step:
-		all = map[string][]float64{"X": s.X, "Y": s.Y}
-	case Band:
-		all = map[string][]float64{"X": s.X, "Low": s.Low, "High": s.High}
-	case Boxes:
-		all = map[string][]float64{"X": s.X, "Y": s.Y, "Low": s.Low, "High": s.High}
-	case Bars:
-		all = map[string][]float64{"Y": s.Y}
-	default:
-		return nil
-	}
-	if s.whiskers() {
-		all["Low"], all["High"] = s.Low, s.High
-	}
-	return all
 }
 
 // valueProblem says what is wrong with the values of a slice, "" if nothing.
