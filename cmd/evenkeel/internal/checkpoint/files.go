@@ -145,7 +145,7 @@ func (i *importCmd) Run(a *cli.App) error {
 	if !cli.IsSafetensors(i.From) {
 		return badinput.Errorf("--from: %s is not a safetensors file", i.From)
 	}
-	arrays, state, err := cli.ReadSafetensors(i.From)
+	arrays, state, err := readSafetensors(i.From)
 	if err != nil {
 		return err
 	}
@@ -175,6 +175,23 @@ func (i *importCmd) Run(a *cli.App) error {
 		return err
 	}
 	return cli.PrintLines(a.Out, append(made(s), fmt.Sprintf("step %d, %s, verified when it is read", state.Step, humanize.IBytes(uint64(total(arrays))))))
+}
+
+func readSafetensors(path string) ([]checkpoint.Array, checkpoint.State, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, checkpoint.State{}, cli.FileError(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, checkpoint.State{}, err
+	}
+	arrays, state, err := checkpoint.ReadSafetensors(f, info.Size())
+	if err != nil {
+		return nil, state, fmt.Errorf("%s: %w", path, err)
+	}
+	return arrays, state, nil
 }
 
 // made describes the files that were created.

@@ -17,7 +17,6 @@ import (
 
 	"evenkeel/agent"
 	"evenkeel/agent/clusters"
-	"evenkeel/checkpoint"
 	"evenkeel/cluster"
 	"evenkeel/cluster/clusterfile"
 	"evenkeel/cluster/profile"
@@ -128,24 +127,6 @@ func LoadPolicy(path string) (*agent.Trained, error) {
 func IsSafetensors(path string) bool {
 	head, err := readLimited(path, 8)
 	return err == nil && len(head) == 9 && head[8] == '{'
-}
-
-// ReadSafetensors reads the arrays of a safetensors file, and the state if it is an exported checkpoint.
-func ReadSafetensors(path string) ([]checkpoint.Array, checkpoint.State, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, checkpoint.State{}, FileError(err)
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, checkpoint.State{}, err
-	}
-	arrays, state, err := checkpoint.ReadSafetensors(f, info.Size())
-	if err != nil {
-		return nil, state, badinput.Errorf("%s cannot be read as safetensors: %w", path, err)
-	}
-	return arrays, state, nil
 }
 
 // IsTerminal reports whether f is a terminal on which text can be redrawn.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"os"
 	"slices"
 
 	"evenkeel/checkpoint"
@@ -81,9 +82,18 @@ func initialWeights(h *forward.Header, init string) (*forward.Weights, error) {
 
 // readWeights reads tensors from a file, by name. It ignores others in the file.
 func readWeights(path string, tensors []forward.Tensor) (*forward.Weights, error) {
-	arrays, _, err := cli.ReadSafetensors(path)
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, cli.FileError(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
 	if err != nil {
 		return nil, err
+	}
+	arrays, _, err := checkpoint.ReadSafetensors(f, info.Size())
+	if err != nil {
+		return nil, badinput.Errorf("%s cannot be read as safetensors: %w", path, err)
 	}
 	byName := map[string]*checkpoint.Array{}
 	for i := range arrays {

@@ -179,12 +179,7 @@ func show(c *profile.Catalogue, p *profile.Profile, l listed, source profile.Sou
 	if p.Note != "" {
 		lines = append(lines, "             "+p.Note)
 	}
-	return append(lines, warnings(l.SeriesReport)...)
-}
-
-func warnings(r profile.SeriesReport) []string {
-	var lines []string
-	for _, w := range r.Warnings {
+	for _, w := range l.Warnings {
 		lines = append(lines, "note         "+w)
 	}
 	return lines
