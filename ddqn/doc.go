@@ -7,6 +7,6 @@
 //
 // Results do not depend on the number of rows scored at a time, nor on their order. The same input gives the same bits
 // on every processor of the same kind, because each sum is taken in one fixed order without fused multiply-add (see
-// internal/matrix). This does not hold in a build with the tag openblas. There is no clock and no source of
-// randomness in this package but the generator that NewNetwork is given.
+// internal/matrix). There is no clock and no source of randomness in this package but the generator that NewNetwork is
+// given.
 package ddqn

@@ -21,10 +21,8 @@ func (n *Network) Part(from, to int) (*Part, error) {
 	if from < 0 || to > len(n.layers) || from >= to {
 		return nil, fmt.Errorf("%w: layers %d to %d of a network of %d", ErrUsage, from, to-1, len(n.layers))
 	}
-	for i, l := range n.layers {
-		if l.from >= 0 && (l.from < from && i >= from || l.from < to && i >= to) {
-			return nil, fmt.Errorf("%w: layers %s to %s are no part of their own: %s adds what went into %s", ErrUsage, n.layers[from].name, n.layers[to-1].name, l.name, n.layers[l.from].name)
-		}
+	if n.Crossed(from) || n.Crossed(to) {
+		return nil, fmt.Errorf("%w: layers %s to %s are no part of their own: a residual connection leads out of them or into them", ErrUsage, n.layers[from].name, n.layers[to-1].name)
 	}
 	p := &Part{net: &Network{layers: slices.Clone(n.layers[from:to]), positions: n.positions, classes: n.classes}, whole: n,
 		first: n.layers[from].first, begin: from == 0, last: to == len(n.layers)}

@@ -104,10 +104,10 @@ func (t *Trainer) resume(state checkpoint.State) error {
 
 // settings are what a run must keep to end in the same bits.
 func (t *Trainer) settings() map[string]float64 {
-	o := t.config.Optimizer
 	s := map[string]float64{
 		"seed": float64(t.config.Seed), "nodes": float64(len(t.nodes)), "samples": float64(t.data.Len()),
-		"rate": o.Rate, "momentum": o.Momentum, "beta1": o.Beta1, "beta2": o.Beta2, "weight_decay": o.WeightDecay,
+		"rate":     t.config.Optimizer.Rate,
+		"momentum": 0, "beta1": 0, "beta2": 0, "weight_decay": 0, // 0: the method's own; release 0.1.0 asks for them
 	}
 	for i, b := range t.config.MicroBatches {
 		s[fmt.Sprintf("micro_batch.%d", i)] = float64(b)

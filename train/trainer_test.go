@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var adam = train.Optimizer{Method: train.AdamW, Rate: 0.003, WeightDecay: 0.01}
+var adam = train.Optimizer{Method: train.AdamW, Rate: 0.003}
 
 func trainer(t testing.TB, net *train.Network, d train.Data, c train.Config) *train.Trainer {
 	t.Helper()

@@ -62,15 +62,10 @@ func ExampleRead() {
 
 // Formats lists what Write writes.
 func ExampleFormats() {
-	for _, f := range export.Formats() {
-		fmt.Println(f.Name)
-	}
+	first := export.Formats()[0]
+	fmt.Printf("%s: %s\n", first.Name, first.Description)
 	// Output:
-	// json
-	// csv
-	// torchrun
-	// deepspeed
-	// kubernetes
+	// json: the sizes file, with a JSON schema
 }
 
 // Schema lets other programs check the json format.

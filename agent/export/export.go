@@ -279,7 +279,7 @@ func Save(path, format string, s Sizes) error {
 }
 
 func encode(name string, s Sizes) ([]byte, error) {
-	f, err := lookup(name)
+	f, err := Find(name)
 	if err != nil {
 		return nil, err
 	}

@@ -50,6 +50,27 @@ func write(t failer, format string, s Sizes) []byte {
 	return b.Bytes()
 }
 
+func formatNames() []string {
+	var names []string
+	for _, f := range Formats() {
+		names = append(names, f.Name)
+	}
+	return names
+}
+
+// The reference has a section on every format.
+func TestReferenceNamesEveryFormat(t *testing.T) {
+	text, err := os.ReadFile("../../docs/reference/formats/sizes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range formatNames() {
+		if !strings.Contains(string(text), "\n## "+name+"\n") {
+			t.Errorf("docs/reference/formats/sizes.md has no section on %s", name)
+		}
+	}
+}
+
 func TestFormats(t *testing.T) {
 	for _, f := range Formats() {
 		golden.AssertBytes(t, write(t, f.Name, example()), f.Name+".golden")
@@ -316,7 +337,7 @@ func TestValidate(t *testing.T) {
 func TestUnknownFormat(t *testing.T) {
 	for name, hint := range map[string]string{
 		"jsn": "did you mean json?", "ENV": "did you mean torchrun?", "k8s": "did you mean kubernetes?", "torchrunn": "did you mean torchrun?",
-		"": `"" (known: json, csv, torchrun, deepspeed, kubernetes)`, strings.Repeat("json", 99): `jsonjson" (known`,
+		"": `"" (known: ` + strings.Join(formatNames(), ", ") + ")", strings.Repeat("json", 99): `jsonjson" (known`,
 	} {
 		if err := Write(&bytes.Buffer{}, name, example()); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), hint) {
 			t.Errorf("%.9q: %v, want %s", name, err, hint)

@@ -15,6 +15,8 @@ import (
 type Format struct {
 	Name        string
 	Description string
+	AllReduce   bool     // its trainers add up gradients by an all-reduce, which waits for every rank
+	NoDeadline  string   // why it cannot carry a deadline; "": it can
 	also        []string // other names that people type
 	write       func(*bytes.Buffer, Sizes) error
 }
@@ -22,15 +24,31 @@ type Format struct {
 // Formats lists the formats of Write in the order of the documentation.
 func Formats() []Format {
 	return []Format{
-		{"json", "the sizes file, with a JSON schema", []string{"schema"}, writeJSON},
-		{"csv", "a table, one node a line", []string{"table", "tsv"}, writeCSV},
-		{"torchrun", "a shell script to source: environment variables by $RANK", []string{"env", "sh", "shell", "pytorch", "ddp"}, writeTorchrun},
-		{"deepspeed", "a DeepSpeed configuration fragment with the sizes by rank", []string{"ds", "zero"}, writeDeepSpeed},
-		{"kubernetes", "a ConfigMap to mount: sizes.json, sizes.sh and a file per rank", []string{"k8s", "configmap"}, writeKubernetes},
+		{
+			Name: "json", Description: "the sizes file, with a JSON schema",
+			also: []string{"schema"}, write: writeJSON,
+		}, {
+			Name: "csv", Description: "a table, one node a line",
+			NoDeadline: "csv has no deadline, and its gradient weights hold without one",
+			also:       []string{"table", "tsv"}, write: writeCSV,
+		}, {
+			Name: "torchrun", Description: "a shell script to source: environment variables by $RANK",
+			AllReduce: true,
+			also:      []string{"env", "sh", "shell", "pytorch", "ddp"}, write: writeTorchrun,
+		}, {
+			Name: "deepspeed", Description: "a DeepSpeed configuration fragment with the sizes by rank",
+			AllReduce:  true,
+			NoDeadline: "DeepSpeed's ranks need equal numbers of micro-steps: it cannot end a round at a deadline",
+			also:       []string{"ds", "zero"}, write: writeDeepSpeed,
+		}, {
+			Name: "kubernetes", Description: "a ConfigMap to mount: sizes.json, sizes.sh and a file per rank",
+			also: []string{"k8s", "configmap"}, write: writeKubernetes,
+		},
 	}
 }
 
-func lookup(name string) (Format, error) {
+// Find returns the format of a name. The error for an unknown one suggests the nearest.
+func Find(name string) (Format, error) {
 	var known [][]string
 	for _, f := range Formats() {
 		if f.Name == name {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -15,43 +14,21 @@ import (
 
 // The parser's words for a flag that is not followed by a value.
 var (
-	noValue       = regexp.MustCompile(`^(--[a-z-]+): expected .* value but got "(.*?)" \(`)
-	looseFile     = regexp.MustCompile(`^unexpected argument (\S+\.(?:ya?ml))$`)
-	negativeValue = regexp.MustCompile(`^-[0-9.]`)
+	noValue   = regexp.MustCompile(`^(--[a-z-]+): expected .* value but got "(.*?)" \(`)
+	looseFile = regexp.MustCompile(`^unexpected argument (\S+\.(?:ya?ml))$`)
 )
 
 // parse reads a command line; what is wrong with it is said in words of the command line.
 func parse(args []string, out, errs io.Writer) (*kong.Context, error) {
-	for {
-		parser, err := newParser(out, errs)
-		if err != nil {
-			return nil, err
-		}
-		command, err := parser.Parse(args)
-		if err == nil {
-			return command, nil
-		}
-		// --rounds -3 means --rounds=-3: the command says what is wrong with the number.
-		joined := joinNegative(args, noValue.FindStringSubmatch(err.Error()))
-		if joined == nil {
-			return nil, reworded(err)
-		}
-		args = joined
+	parser, err := newParser(out, errs)
+	if err != nil {
+		return nil, err
 	}
-}
-
-// joinNegative joins a flag and its negative number to one argument; missing is a match of
-// noValue. It returns nil if that is not what is wrong.
-func joinNegative(args, missing []string) []string {
-	if missing == nil || !negativeValue.MatchString(missing[2]) {
-		return nil
+	command, err := parser.Parse(args)
+	if err != nil {
+		return nil, reworded(err)
 	}
-	for i := range len(args) - 1 {
-		if args[i] == missing[1] && args[i+1] == missing[2] {
-			return slices.Concat(args[:i], []string{args[i] + "=" + args[i+1]}, args[i+2:])
-		}
-	}
-	return nil
+	return command, nil
 }
 
 // reworded replaces messages of the parser that speak of its tokens or are cut off.

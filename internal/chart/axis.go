@@ -6,8 +6,6 @@ import (
 	"strconv"
 )
 
-func roundTo(v float64) float64 { return math.Round(v*100)/100 + 0 } // + 0 turns -0 into 0
-
 // axis maps the values lo to hi, of which lo is the smaller, to the coordinates from and to.
 type axis struct {
 	lo, hi, from, to float64
@@ -25,7 +23,7 @@ func (a axis) at(v float64) float64 {
 // scales returns the axes of x and y, wide enough for every series.
 func (p Panel) scales() (x, y axis) {
 	inf := math.Inf(1)
-	x, y = axis{lo: inf, hi: -inf, log: p.LogX}, axis{lo: inf, hi: -inf, log: p.LogY}
+	x, y = axis{lo: inf, hi: -inf, log: p.LogX}, axis{lo: inf, hi: -inf}
 	for _, s := range p.Series {
 		x.widen(s.X...)
 		if s.Kind == Boxes {
@@ -35,11 +33,11 @@ func (p Panel) scales() (x, y axis) {
 		y.widen(s.Y...)
 		y.widen(s.Low...)
 		y.widen(s.High...)
-		if s.Kind == Bars && !p.LogY {
+		if s.Kind == Bars {
 			y.widen(0)
 		}
 	}
-	if (p.ZeroY || p.Zero != "") && !p.LogY {
+	if p.ZeroY || p.Zero != "" {
 		y.widen(0)
 	}
 	categories := axis{lo: -0.5, hi: float64(len(p.Categories)) - 0.5}
@@ -48,9 +46,6 @@ func (p Panel) scales() (x, y axis) {
 		y = categories
 	case len(p.Categories) > 0:
 		x = categories
-		if p.LogY {
-			y.lo /= 2 // the shortest bar has a length, too
-		}
 	}
 	x.open()
 	y.open()

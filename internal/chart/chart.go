@@ -32,15 +32,15 @@ type Kind int
 
 const (
 	Line   Kind = iota // X, Y: a line through the points
-	Points             // X, Y: dots; Low and High, where given, whiskers
+	Points             // X, Y: dots
 	Step               // X, Y: a line that keeps each value until the next X, which may be lower
 	Band               // X, Low, High: a translucent area
-	Bars               // Y: a bar per category of the panel; Low and High, where given, whiskers
+	Bars               // Y: a bar per category of the panel, the panel's only series; Low and High, where given, whiskers
 	Boxes              // X, Y: left and right edges; Low, High: edges on the y axis, which runs downwards
 )
 
 // Series is one set of data in a panel. The slices a kind needs have one length; every
-// value is finite, and above zero on a logarithmic axis.
+// value is finite, and X above zero on a logarithmic axis.
 type Series struct {
 	Name      string // in the legend; a series without a name takes the colour of the one before
 	Kind      Kind
@@ -56,7 +56,7 @@ type Panel struct {
 	Title          string // may be empty
 	XLabel, YLabel string
 	Categories     []string // names of the bars, or of y = 0, 1, ... beside boxes; the panel's series are all of that kind
-	LogX, LogY     bool
+	LogX           bool
 	ZeroY          bool   // the y axis shows zero
 	Zero           string // name of a line at zero, in the legend; "": none
 	Series         []Series
@@ -89,7 +89,7 @@ func (f Figure) validate() error {
 		return fmt.Errorf("%w: no panel", ErrData)
 	}
 	for i, p := range f.Panels {
-		if p.Zero != "" && (p.LogY || p.boxes()) {
+		if p.Zero != "" && p.boxes() {
 			return fmt.Errorf("%w: panel %d: a line at zero on an axis that has none", ErrData, i+1)
 		}
 		for j, s := range p.Series {
@@ -109,11 +109,10 @@ func (s Series) problem(p Panel) string {
 	if (s.Kind == Bars || s.Kind == Boxes) != (len(p.Categories) > 0) || len(p.Categories) > 0 && s.Kind != p.Series[0].Kind {
 		return "bars or boxes, and only they, belong in a panel with categories"
 	}
-	want := s.slices()
-	if want == nil {
-		return fmt.Sprintf("kind %d does not exist", s.Kind)
+	if s.Kind == Bars && len(p.Series) > 1 {
+		return "bars must be the only series of their panel"
 	}
-	n := len(s.X)
+	n, edges := len(s.X), s.Kind == Band || s.Kind == Boxes || s.whiskers()
 	if s.Kind == Bars {
 		n = len(p.Categories)
 	}
@@ -123,39 +122,19 @@ func (s Series) problem(p Panel) string {
 	if len(s.Accent) > 0 && (s.Kind != Bars || len(s.Accent) != n) {
 		return fmt.Sprintf("%d accents, want %d, and only of bars", len(s.Accent), n)
 	}
-	for _, name := range [...]string{"X", "Y", "Low", "High"} {
-		values, needed := want[name]
-		if needed && len(values) != n {
-			return fmt.Sprintf("%d values of %s, want %d", len(values), name, n)
+	for _, x := range []struct {
+		name   string
+		values []float64
+		needed bool
+	}{{"X", s.X, s.Kind != Bars}, {"Y", s.Y, s.Kind != Band}, {"Low", s.Low, edges}, {"High", s.High, edges}} {
+		if x.needed && len(x.values) != n {
+			return fmt.Sprintf("%d values of %s, want %d", len(x.values), x.name, n)
 		}
-		logarithmic := name == "X" && p.LogX || name != "X" && p.LogY
-		if text := valueProblem(name, values, logarithmic); text != "" {
+		if text := valueProblem(x.name, x.values, x.name == "X" && p.LogX); text != "" {
 			return text
 		}
 	}
 	return ""
-}
-
-// slices are those that the kind needs, nil for one that does not exist, and whiskers
-// where they are given.
-func (s Series) slices() map[string][]float64 {
-	var all map[string][]float64
-	switch s.Kind {
-	case Line, Points, Step:
-		all = map[string][]float64{"X": s.X, "Y": s.Y}
-	case Band:
-		all = map[string][]float64{"X": s.X, "Low": s.Low, "High": s.High}
-	case Boxes:
-		all = map[string][]float64{"X": s.X, "Y": s.Y, "Low": s.Low, "High": s.High}
-	case Bars:
-		all = map[string][]float64{"Y": s.Y}
-	default:
-		return nil
-	}
-	if s.whiskers() {
-		all["Low"], all["High"] = s.Low, s.High
-	}
-	return all
 }
 
 // valueProblem says what is wrong with the values of a slice, "" if nothing.
@@ -171,6 +150,4 @@ func valueProblem(name string, values []float64, logarithmic bool) string {
 	return ""
 }
 
-func (s Series) whiskers() bool {
-	return (s.Kind == Points || s.Kind == Bars) && len(s.Low)+len(s.High) > 0
-}
+func (s Series) whiskers() bool { return s.Kind == Bars && len(s.Low)+len(s.High) > 0 }

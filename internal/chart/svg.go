@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/xml"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"unicode/utf8"
@@ -32,8 +33,8 @@ const (
 // drawing collects the elements of an SVG document.
 type drawing struct{ bytes.Buffer }
 
-// n writes a length with two decimals at most.
-func n(v float64) string { return strconv.FormatFloat(roundTo(v), 'f', -1, 64) }
+// n writes a length with two decimals at most; + 0 turns -0 into 0.
+func n(v float64) string { return strconv.FormatFloat(math.Round(v*100)/100+0, 'f', -1, 64) }
 
 func (d *drawing) text(x, y, size float64, anchor, more, s string) {
 	if s == "" {
@@ -208,15 +209,10 @@ func (p Panel) draw(d *drawing, top, left, bottom float64) {
 		y.from, y.to = top, data
 	}
 	p.axes(d, x, y, bottom)
-	bars := 0
 	for _, bands := range [...]bool{true, false} { // bands first: they would tint the lines of other series
 		for _, k := range all {
-			if (k.s.Kind == Band) != bands {
-				continue
-			}
-			p.mark(d, x, y, k, bars)
-			if k.s.Kind == Bars {
-				bars++
+			if (k.s.Kind == Band) == bands {
+				k.mark(d, x, y)
 			}
 		}
 	}
@@ -228,8 +224,8 @@ func (p Panel) draw(d *drawing, top, left, bottom float64) {
 // boxes says whether the panel is one of boxes.
 func (p Panel) boxes() bool { return len(p.Series) > 0 && p.Series[0].Kind == Boxes }
 
-// mark draws a series; bar is its number among those of bars.
-func (p Panel) mark(d *drawing, x, y axis, k key, bar int) {
+// mark draws the series.
+func (k key) mark(d *drawing, x, y axis) {
 	s := k.s
 	var points []float64
 	switch s.Kind {
@@ -244,7 +240,6 @@ func (p Panel) mark(d *drawing, x, y axis, k key, bar int) {
 	case Points:
 		for i := range s.X {
 			d.dot(x.at(s.X[i]), y.at(s.Y[i]), k.colour, s.Dashed)
-			p.whisker(d, x.at(s.X[i]), y, s, i, k.colour)
 		}
 	case Band:
 		for i := range s.X {
@@ -255,31 +250,21 @@ func (p Panel) mark(d *drawing, x, y axis, k key, bar int) {
 		}
 		d.path(points, true, faint(k.colour))
 	case Bars:
-		base := 0.0
-		if p.LogY {
-			base = y.lo
-		}
-		const group = 0.8 // of a category's width
-		w := group / float64(len(p.Series))
+		const w = 0.8 // of a category's width
 		for i, v := range s.Y {
-			lo := float64(i) - group/2 + float64(bar)*w
+			lo := float64(i) - w/2
 			colour := k.colour
 			if len(s.Accent) > 0 && s.Accent[i] {
 				colour = palette[0]
 			}
-			d.box(x.at(lo+0.04*w), y.at(v), x.at(lo+0.96*w), y.at(base), fmt.Sprintf(`fill="%s"`, colour))
-			p.whisker(d, x.at(lo+w/2), y, s, i, ink)
+			d.box(x.at(lo+0.04*w), y.at(v), x.at(lo+0.96*w), y.at(0), fmt.Sprintf(`fill="%s"`, colour))
+			if s.whiskers() { // a plain line: an interval need not hold the value itself
+				d.line(x.at(lo+w/2), y.at(s.Low[i]), x.at(lo+w/2), y.at(s.High[i]), stroke(ink, false))
+			}
 		}
 	case Boxes:
 		for i := range s.X { // a thin edge: boxes that touch stay apart
 			d.box(x.at(s.X[i]), y.at(s.Low[i]), x.at(s.Y[i]), y.at(s.High[i]), fmt.Sprintf(`fill="%s" stroke="#FFFFFF" stroke-width="0.3"`, k.colour))
 		}
-	}
-}
-
-// whisker draws a plain vertical line: an interval need not hold the value itself.
-func (p Panel) whisker(d *drawing, x float64, y axis, s Series, i int, colour string) {
-	if s.whiskers() {
-		d.line(x, y.at(s.Low[i]), x, y.at(s.High[i]), stroke(colour, false))
 	}
 }

@@ -5,8 +5,6 @@
 //
 //   - a number of the product is summed over k in rising order, from what it starts with (zero, a bias, itself);
 //   - a product is rounded before it is added (no fused multiply-add).
-//
-// A build with the tag openblas gives both up, see openblas.go.
 package matrix
 
 import "math"

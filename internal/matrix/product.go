@@ -1,5 +1,3 @@
-//go:build !openblas
-
 package matrix
 
 // On the shapes of ddqn and train this is six to eight times as fast as gonum's Sgemm on one core with AVX, see

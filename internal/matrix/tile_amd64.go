@@ -1,5 +1,3 @@
-//go:build !openblas
-
 package matrix
 
 import "golang.org/x/sys/cpu"

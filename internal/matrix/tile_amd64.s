@@ -1,5 +1,3 @@
-//go:build !openblas
-
 #include "textflag.h"
 
 // One row of the tile: two sums of eight lanes. VMULPS and VADDPS rather than VFMADD, see matrix.go.

@@ -91,16 +91,9 @@ type arrayInfo struct {
 
 // Run runs the command.
 func (i *inspectCmd) Run(a *cli.App) error {
-	if err := i.check(); err != nil {
+	out, err := i.inspect(a, i.Quick, i.Arrays)
+	if err != nil {
 		return err
-	}
-	var out []inspected
-	for _, path := range i.Files {
-		one, err := inspect(a, path, i.Quick, i.Arrays)
-		if err != nil {
-			return err
-		}
-		out = append(out, one)
 	}
 	if i.JSON {
 		return a.WriteJSON(map[string]any{"files": out})
@@ -113,6 +106,21 @@ func (i *inspectCmd) Run(a *cli.App) error {
 		lines = append(lines, one.lines(i.Quick)...)
 	}
 	return cli.PrintLines(a.Out, lines)
+}
+
+// inspect describes the files, each by itself.
+func (c *fileArgs) inspect(a *cli.App, quick, arrays bool) (out []inspected, err error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	for _, path := range c.Files {
+		one, err := inspect(a, path, quick, arrays)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, one)
+	}
+	return out, nil
 }
 
 func inspect(a *cli.App, path string, quick, arrays bool) (inspected, error) {

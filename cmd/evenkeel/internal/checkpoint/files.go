@@ -3,11 +3,11 @@ package checkpoint
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 
 	"github.com/dustin/go-humanize"
-	"github.com/google/renameio/v2"
 
 	"evenkeel/checkpoint"
 	"evenkeel/cmd/evenkeel/internal/cli"
@@ -32,25 +32,19 @@ Examples:
 
 // Run runs the command.
 func (v *verifyCmd) Run(a *cli.App) error {
-	if err := v.check(); err != nil {
+	out, err := v.inspect(a, false, false)
+	if err != nil {
 		return err
 	}
-	var out []inspected
 	damaged := 0
-	for _, path := range v.Files {
-		one, err := inspect(a, path, false, false)
-		if err != nil {
-			return err
-		}
+	for _, one := range out {
 		damaged += len(one.Damage)
 		for _, s := range one.Slots {
 			if s.Fault != "" {
 				damaged++
 			}
 		}
-		out = append(out, one)
 	}
-	var err error
 	if v.JSON {
 		err = a.WriteJSON(map[string]any{"files": out, "damaged": damaged})
 	} else {
@@ -116,15 +110,7 @@ func (e *exportCmd) Run(a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	w, err := renameio.NewPendingFile(e.Out)
-	if err != nil {
-		return cli.FileError(err)
-	}
-	defer w.Cleanup()
-	if err := checkpoint.WriteSafetensors(w, arrays, state); err != nil {
-		return fmt.Errorf("write %s: %w", e.Out, err)
-	}
-	if err := w.CloseAtomicallyReplace(); err != nil {
+	if err := cli.WriteFile(e.Out, func(w io.Writer) error { return checkpoint.WriteSafetensors(w, arrays, state) }); err != nil {
 		return fmt.Errorf("write %s: %w", e.Out, err)
 	}
 	done()
@@ -133,10 +119,8 @@ func (e *exportCmd) Run(a *cli.App) error {
 
 type importCmd struct {
 	fileArgs
-	From  string  `required:"" help:"safetensors file to read." placeholder:"FILE"`
-	Step  *uint64 `help:"Step of the checkpoint; default: the step in the file, or 0." placeholder:"N"`
-	Slots int     `help:"Slots for checkpoints, 2 to 16 (${default})." default:"3" placeholder:"N"`
-	State string  `help:"Space for random states and scalars (${default})." default:"64KiB" placeholder:"SIZE"`
+	From string  `required:"" help:"safetensors file to read." placeholder:"FILE"`
+	Step *uint64 `help:"Step of the checkpoint; default: the step in the file, or 0." placeholder:"N"`
 }
 
 // Help is what --help adds.
@@ -149,6 +133,9 @@ Examples:
   evenkeel checkpoint import --from model.safetensors run.ckpt
   evenkeel checkpoint import --from model.safetensors --step 1200 run.0.ckpt run.1.ckpt`
 }
+
+// leastRoom is the room for random states and scalars in a file that is made, in bytes; more if the first ones need it.
+const leastRoom = 64 << 10
 
 // Run runs the command.
 func (i *importCmd) Run(a *cli.App) error {
@@ -165,17 +152,18 @@ func (i *importCmd) Run(a *cli.App) error {
 	if i.Step != nil {
 		state.Step = *i.Step
 	}
-	o, clear, err := i.options(a)
-	if err != nil {
-		return err
+	room := len(state.Random)
+	for name := range state.Scalars {
+		room += 10 + len(name)
 	}
+	report, clear := a.Progress("allocating (MiB)")
 	defer clear()
 	for _, p := range i.Files {
 		if _, err := os.Lstat(p); err == nil {
 			return badinput.Errorf("%s: %w; choose another name, or remove it", p, fs.ErrExist)
 		}
 	}
-	s, err := checkpoint.CreateSet(i.Files, arrays, o)
+	s, err := checkpoint.CreateSet(i.Files, arrays, checkpoint.Options{StateBytes: max(room, leastRoom), Progress: inBytes(report)})
 	if err != nil {
 		return cli.FileError(err)
 	}
@@ -187,18 +175,6 @@ func (i *importCmd) Run(a *cli.App) error {
 		return err
 	}
 	return cli.PrintLines(a.Out, append(made(s), fmt.Sprintf("step %d, %s, verified when it is read", state.Step, humanize.IBytes(uint64(total(arrays))))))
-}
-
-func (i *importCmd) options(a *cli.App) (checkpoint.Options, func(), error) {
-	state, err := humanize.ParseBytes(i.State)
-	if err != nil || state > 1<<30 || state == 0 {
-		return checkpoint.Options{}, nil, badinput.Errorf("--state: %q is not a size from 1 B to 1 GiB, such as 64KiB", i.State)
-	}
-	if i.Slots < 2 || i.Slots > checkpoint.MaxSlots {
-		return checkpoint.Options{}, nil, badinput.Errorf("--slots: %d is outside 2 to %d", i.Slots, checkpoint.MaxSlots)
-	}
-	report, clear := a.Progress("allocating (MiB)")
-	return checkpoint.Options{Slots: i.Slots, StateBytes: int(state), Progress: inBytes(report)}, clear, nil
 }
 
 func readSafetensors(path string) ([]checkpoint.Array, checkpoint.State, error) {

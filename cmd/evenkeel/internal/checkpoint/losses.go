@@ -90,7 +90,7 @@ func (l *lossLog) read() (steps, losses []float64, err error) {
 	return steps, losses, err
 }
 
-// began is an error where steps were trained: the file of losses is made after the checkpoint file, so that one was lost.
+// began returns an error if steps were trained: the file of losses is made after the checkpoint file, so the latter was lost.
 func (r *savedRun) began() error {
 	path := r.command.path(lossesFile)
 	f, err := os.Open(path)
@@ -106,7 +106,7 @@ func (r *savedRun) began() error {
 		return err
 	}
 	if last > 0 {
-		return fmt.Errorf("%s tells of %d steps, but there was no checkpoint file: it was lost; bring it back, or start another run with --out: %w", path, last, checkpoint.ErrCorrupt)
+		return fmt.Errorf("%s lists %d steps, but the checkpoint file is missing; restore it, or start another run with --out: %w", path, last, checkpoint.ErrCorrupt)
 	}
 	return nil
 }

@@ -17,16 +17,11 @@ import (
 
 // placeFlags say where checkpoints are kept. Keys come from the environment alone: a flag would show in lists of processes.
 type placeFlags struct {
-	Endpoint string        `help:"Server, such as https://host or http://host:port; default: AWS_ENDPOINT_URL, else Amazon's." placeholder:"URL"`
-	Region   string        `help:"Region; default: AWS_REGION, else us-east-1." placeholder:"NAME"`
-	Stall    time.Duration `help:"Give up a request when no byte has moved for this long (${default})." default:"30s" placeholder:"DURATION"`
+	Endpoint string `help:"Server, such as https://host or http://host:port; default: AWS_ENDPOINT_URL, else Amazon's. The region comes from AWS_REGION, or is us-east-1." placeholder:"URL"`
 }
 
 func (p placeFlags) connect(flag, place string) (*remote.Store, error) {
-	if p.Stall <= 0 {
-		return nil, badinput.Errorf("--stall: %v must be above 0", p.Stall)
-	}
-	s, err := remote.Open(remote.Config{URL: place, Endpoint: p.Endpoint, Region: p.Region, Stall: p.Stall})
+	s, err := remote.Open(remote.Config{URL: place, Endpoint: p.Endpoint})
 	if errors.Is(err, remote.ErrConfig) {
 		return nil, badinput.Errorf("%s: %w", flag, err)
 	}
@@ -102,11 +97,10 @@ func (u *uploadCmd) Run(a *cli.App) error {
 
 type downloadCmd struct {
 	placeFlags
-	From  string  `arg:"" help:"Source, such as s3://bucket/folder."`
-	Out   string  `help:"Folder for the checkpoint files (${default})." default:"." placeholder:"FOLDER"`
-	Step  *uint64 `help:"Download this step; default: the newest that verifies." placeholder:"N"`
-	Slots int     `help:"Slots of the files that are made, 2 to 16 (${default})." default:"3" placeholder:"N"`
-	List  bool    `help:"Only list the steps that are there."`
+	From string  `arg:"" help:"Source, such as s3://bucket/folder."`
+	Out  string  `help:"Folder for the checkpoint files (${default})." default:"." placeholder:"FOLDER"`
+	Step *uint64 `help:"Download this step; default: the newest that verifies." placeholder:"N"`
+	List bool    `help:"Only list the steps that are there."`
 }
 
 // Help is what --help adds.
@@ -123,9 +117,6 @@ Examples:
 
 // Run runs the command.
 func (d *downloadCmd) Run(a *cli.App) error {
-	if d.Slots < 2 || d.Slots > checkpoint.MaxSlots {
-		return badinput.Errorf("--slots: %d is outside 2 to %d", d.Slots, checkpoint.MaxSlots)
-	}
 	if info, err := os.Stat(d.Out); err != nil || !info.IsDir() {
 		return badinput.Errorf("--out: %s is not a folder; make it first", d.Out)
 	}
@@ -139,7 +130,7 @@ func (d *downloadCmd) Run(a *cli.App) error {
 	}
 	_, clear := a.Progress("downloading")
 	defer clear()
-	got, faults, err := s.Download(a.Ctx, d.Out, d.Step, checkpoint.Options{Slots: d.Slots})
+	got, faults, err := s.Download(a.Ctx, d.Out, d.Step, checkpoint.Options{})
 	for _, f := range faults {
 		a.Log.Warn().Msg("passed over: " + f.Error())
 	}

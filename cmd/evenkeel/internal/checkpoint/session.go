@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
-	"github.com/google/renameio/v2"
 	"gonum.org/v1/gonum/stat"
 
 	"evenkeel/checkpoint"
@@ -212,15 +211,9 @@ func (r *savedRun) export() error {
 			weights = append(weights, a)
 		}
 	}
-	f, err := renameio.NewPendingFile(r.command.path(weightsFile), renameio.WithPermissions(0o644))
-	if err != nil {
-		return err
-	}
-	defer f.Cleanup()
-	if err := checkpoint.WriteSafetensors(io.Writer(f), weights, checkpoint.State{Step: r.trainer.Steps()}); err != nil {
-		return err
-	}
-	return f.CloseAtomicallyReplace()
+	return cli.WriteFile(r.command.path(weightsFile), func(w io.Writer) error {
+		return checkpoint.WriteSafetensors(w, weights, checkpoint.State{Step: r.trainer.Steps()})
+	})
 }
 
 // lossPoints is the largest number of points of a curve.

@@ -2,13 +2,9 @@ package checkpoint
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
-	"slices"
-	"strconv"
 	"strings"
 
 	"evenkeel/checkpoint"
@@ -32,50 +28,17 @@ func (c *fileArgs) check() error {
 	return nil
 }
 
-// missingFile says of a file that is not there what else is: a job of several ranks has a set of files under names of their own.
+// missingFile says of a file that is not there what else is: a job of several ranks has a set of files, whose names
+// evenkeel.checkpoint ends in generation, rank and ranks.
 func missingFile(path string) error {
-	there, missing := ranksOf(path)
-	switch {
-	case len(there) == 0:
+	set, _ := filepath.Glob(path + ".g*.*of*") // a path with the signs of a pattern finds none
+	if len(set) == 0 {
 		return badinput.Errorf("%s: no such file", path)
-	case len(missing) > 0:
-		return badinput.Errorf("%s: no such file; it is a set of %d files, of which %s is missing (there: %s)", path, len(there)+len(missing), strings.Join(missing, " "), strings.Join(there, " "))
 	}
-	return badinput.Errorf("%s: no such file; it is a set of %d files: give %s", path, len(there), strings.Join(there, " "))
+	return badinput.Errorf("%s: no such file; it is a set with a file for each rank: give those of one generation (there: %s)", path, strings.Join(set, " "))
 }
 
-// rankName is the end of the name of one rank's file, as evenkeel.checkpoint writes it: generation, rank, ranks.
-var rankName = regexp.MustCompile(`^\.g(\d{1,9})\.(\d{1,9})of(\d{1,6})$`)
-
-// ranksOf are the files of a job's newest set, by rank, and those of it that are missing; none where there is no set.
-func ranksOf(path string) (there, missing []string) {
-	entries, err := os.ReadDir(filepath.Dir(path))
-	if err != nil {
-		return nil, nil
-	}
-	newest, ranks := -1, 0
-	for _, e := range entries {
-		end, ok := strings.CutPrefix(e.Name(), filepath.Base(path))
-		if m := rankName.FindStringSubmatch(end); ok && m != nil {
-			g, _ := strconv.Atoi(m[1]) // digits, few enough
-			n, _ := strconv.Atoi(m[3])
-			if g > newest {
-				newest, ranks = g, n
-			}
-		}
-	}
-	for r := range ranks {
-		p := fmt.Sprintf("%s.g%d.%dof%d", path, newest, r, ranks)
-		if _, err := os.Lstat(p); err == nil {
-			there = append(there, p)
-		} else {
-			missing = append(missing, p)
-		}
-	}
-	return there, missing
-}
-
-// setError names the other files of a set of which too few were given.
+// setError says of a set of which too few files were given how many it has.
 func (c *fileArgs) setError(err error) error {
 	if !errors.Is(err, checkpoint.ErrSchema) {
 		return cli.FileError(err)
@@ -84,40 +47,9 @@ func (c *fileArgs) setError(err error) error {
 	if fault != nil {
 		return err
 	}
-	of := first.Info()
-	first.Close() // it was only read
-	if of.Ranks <= len(c.Files) {
-		return err
+	defer first.Close()
+	if ranks := first.Info().Ranks; ranks > len(c.Files) {
+		return badinput.Errorf("%s: of a set of %d files, not of %d: give all of them", c.Files[0], ranks, len(c.Files))
 	}
-	others := slices.DeleteFunc(likeNamed(c.Files[0], of.ID), func(p string) bool {
-		return slices.ContainsFunc(c.Files, func(f string) bool { return cli.SameFile(f, p) })
-	})
-	if len(others) == 0 {
-		return badinput.Errorf("%s: of a set of %d files, not of %d; no other of them is in its folder", c.Files[0], of.Ranks, len(c.Files))
-	}
-	return badinput.Errorf("%s: of a set of %d files, not of %d: give %s, too", c.Files[0], of.Ranks, len(c.Files), strings.Join(others, " "))
-}
-
-// likeNamed are the files of a set beside one of it, among those whose names begin alike.
-func likeNamed(path, id string) (out []string) {
-	folder, name := filepath.Split(path)
-	begin, _, _ := strings.Cut(name, ".")
-	entries, err := os.ReadDir(filepath.Dir(path))
-	if err != nil {
-		return nil
-	}
-	for _, e := range entries {
-		if !e.Type().IsRegular() || !strings.HasPrefix(e.Name(), begin+".") {
-			continue
-		}
-		f, err := checkpoint.Open(folder+e.Name(), nil, checkpoint.Options{ReadOnly: true})
-		if err != nil {
-			continue
-		}
-		if f.Info().ID == id {
-			out = append(out, folder+e.Name())
-		}
-		f.Close()
-	}
-	return out
+	return err
 }

@@ -162,12 +162,6 @@ const BarDelay = 2 * time.Second
 // is drawn for the first two seconds, or if standard error is not a terminal. Only one
 // goroutine at a time may report, and none after the bar is removed.
 func (a *App) Progress(what string) (report func(done, total int), clear func()) {
-	return a.ProgressAfter(BarDelay, what)
-}
-
-// ProgressAfter is Progress whose bar appears after another while: at once, at 0, where the
-// first report is known to take long.
-func (a *App) ProgressAfter(delay time.Duration, what string) (report func(done, total int), clear func()) {
 	if !IsTerminal(a.Errs) {
 		return func(int, int) {}, func() {}
 	}
@@ -175,7 +169,7 @@ func (a *App) ProgressAfter(delay time.Duration, what string) (report func(done,
 	begun := time.Now()
 	report = func(done, total int) {
 		if bar == nil {
-			if time.Since(begun) < delay {
+			if time.Since(begun) < BarDelay {
 				return
 			}
 			bar = progressbar.NewOptions(total, progressbar.OptionSetWriter(a.Errs), progressbar.OptionSetDescription(what),

@@ -68,12 +68,8 @@ func Visible(s string) int {
 // Seconds writes a time with three significant digits.
 func Seconds(s float64) string {
 	switch {
-	case s >= 100:
-		return fmt.Sprintf("%.0f s", s)
-	case s >= 10:
-		return fmt.Sprintf("%.1f s", s)
 	case s >= 1:
-		return fmt.Sprintf("%.2f s", s)
+		return Rate(s) + " s"
 	case s == 0:
 		return "0 s"
 	case s >= 1e-3:

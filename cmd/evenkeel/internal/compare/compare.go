@@ -102,8 +102,14 @@ func (c *Cmd) config() (evaluation.Config, error) {
 	if err := c.files(); err != nil {
 		return config, err
 	}
-	if err := c.policies(); err != nil {
-		return config, err
+	var known []string
+	for _, p := range evaluation.Specs() {
+		known = append(known, p.Name)
+	}
+	if c.Policies != nil {
+		if err := cli.CheckNames("--policies", c.Policies, known); err != nil {
+			return config, err
+		}
 	}
 	if err := cli.CheckNames("--scenarios", c.Scenarios, append(cluster.Presets(), ownConditions)); err != nil {
 		return config, err
@@ -132,31 +138,6 @@ func (c *Cmd) config() (evaluation.Config, error) {
 		config.Trained, err = cli.LoadPolicy(c.Policy)
 	}
 	return config, err
-}
-
-// called are other words for some policies.
-var called = map[string]string{"equal": "uniform", "agent": "ddqn", "evenkeel": "ddqn", "water-filling": "waterfill"}
-
-// policies checks the names of --policies. There are too many to list them in a message.
-func (c *Cmd) policies() error {
-	if c.Policies == nil {
-		return nil
-	}
-	var known []string
-	for _, p := range evaluation.Specs() {
-		known = append(known, p.Name)
-	}
-	for _, name := range c.Policies {
-		if slices.Contains(known, name) {
-			continue
-		}
-		hint := cli.DidYouMean(name, known)
-		if p := called[strings.ToLower(name)]; p != "" {
-			hint = fmt.Sprintf("; did you mean %s?", p)
-		}
-		return badinput.Errorf("--policies: unknown %q%s (evenkeel compare --help lists them)", name, hint)
-	}
-	return cli.CheckNames("--policies", c.Policies, known)
 }
 
 // ownConditions is the name of the scenario that takes the cluster file's conditions.

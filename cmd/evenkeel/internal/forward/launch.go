@@ -101,31 +101,24 @@ func difference(encoded []byte, h *forward.Header) string {
 	if err != nil {
 		return err.Error()
 	}
-	fields := func(c forward.Config) (values map[string]any) {
-		text, err := json.Marshal(c)
-		if err == nil {
-			err = json.Unmarshal(text, &values)
-		}
-		if err != nil {
-			return map[string]any{"config": err}
-		}
-		return values
-	}
-	theirs, mine := fields(there.Config), fields(h.Config)
+	theirs, mine := settings(there), settings(h)
 	for _, name := range slices.Sorted(maps.Keys(mine)) {
 		if a, b := fmt.Sprint(theirs[name]), fmt.Sprint(mine[name]); a != b {
 			return fmt.Sprintf("%s %s there, %s %s here", name, a, name, b)
 		}
 	}
-	switch of, mine := stopAfter(there), stopAfter(h); {
-	case of != mine: // before the examples, of which it sets some aside
-		return fmt.Sprintf("--stop-after %d there, %d here; 0: without", of, mine)
-	case there.Data.Count != h.Data.Count:
-		return fmt.Sprintf("%d training examples there, %d here", there.Data.Count, h.Data.Count)
-	case there.Data != h.Data:
-		return "other training examples"
+	return "in data, network or weights"
+}
+
+// settings are those of a run by name.
+func settings(h *forward.Header) map[string]any {
+	values := map[string]any{}
+	text, err := json.Marshal(h.Config)
+	if err != nil || json.Unmarshal(text, &values) != nil {
+		return nil // a configuration always encodes
 	}
-	return "in network or weights"
+	values["stop_after"] = stopAfter(h)
+	return values
 }
 
 // follow follows the run by its blocks, to its end.

@@ -151,12 +151,11 @@ func TestDifference(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, change := range map[string]func(*flags){
-		"--stop-after 64 there, 128 here": func(f *flags) { f.StopAfter = 128 },
-		"learning_rate 0.1 there":         func(f *flags) { f.LearningRate = 0.2 },
-		"--stop-after 64 there, 0 here":   func(f *flags) { f.StopAfter = 0 },
-		"steps 128 there, steps 192 here": func(f *flags) { f.Steps = 192 },
-		"in network or weights":           func(f *flags) { f.Size = 16 },
-		"training examples there, ":       func(f *flags) { f.Data = task.Digits },
+		"stop_after 64 there, stop_after 128 here": func(f *flags) { f.StopAfter = 128 },
+		"learning_rate 0.1 there":                  func(f *flags) { f.LearningRate = 0.2 },
+		"stop_after 64 there, stop_after 0 here":   func(f *flags) { f.StopAfter = 0 },
+		"steps 128 there, steps 192 here":          func(f *flags) { f.Steps = 192 },
+		"in data, network or weights":              func(f *flags) { f.Size = 16 },
 	} {
 		if got := difference(there, made(change)); !strings.Contains(got, want) {
 			t.Errorf("%q, want %q", got, want)

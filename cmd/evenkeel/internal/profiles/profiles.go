@@ -2,8 +2,6 @@
 package profiles
 
 import (
-	"cmp"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -29,16 +27,14 @@ docs/reference/formats/profile.md describes the CSV file for devices of your own
 
 Examples:
 
-  evenkeel profiles list --device t4
+  evenkeel profiles list
   evenkeel profiles show a10g llama-3b-512-fp16 --plot a10g.svg
   evenkeel profiles check my-profiles.csv`
 }
 
 type listCmd struct {
 	cli.ProfileFlags
-	Device   string `help:"Only this device." placeholder:"NAME"`
-	Workload string `help:"Only this workload." placeholder:"NAME"`
-	JSON     bool   `name:"json" help:"Print JSON."`
+	JSON bool `name:"json" help:"Print JSON."`
 }
 
 // Help is what --help adds.
@@ -46,7 +42,7 @@ func (*listCmd) Help() string {
 	return `Examples:
 
   evenkeel profiles list
-  evenkeel profiles list --workload llama-3b-512-fp16 --json
+  evenkeel profiles list --json
   evenkeel profiles list --profiles my-profiles.csv`
 }
 
@@ -65,14 +61,9 @@ func (l *listCmd) Run(a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	if err := l.known(c); err != nil {
-		return err
-	}
 	out := []listed{}
 	for _, p := range c.Profiles() {
-		if (l.Device == "" || p.Device == l.Device) && (l.Workload == "" || p.Workload == l.Workload) {
-			out = append(out, list(c, p))
-		}
+		out = append(out, list(c, p))
 	}
 	if l.JSON {
 		return a.WriteJSON(map[string]any{"profiles": out})
@@ -86,15 +77,6 @@ func (l *listCmd) Run(a *cli.App) error {
 	return cli.PrintLines(a.Out, cli.Table([]cli.Column{
 		cli.Left("device"), cli.Left("workload"), cli.Right("points"), cli.Right("sizes"), cli.Right("per sample"), cli.Right("memory fits"), cli.Right("R2"), cli.Left("source"),
 	}, rows))
-}
-
-// known returns the catalogue's error for a device or workload that it does not have.
-func (l *listCmd) known(c *profile.Catalogue) error {
-	_, err := c.Lookup(cmp.Or(l.Device, c.Devices()[0].Name), cmp.Or(l.Workload, c.Workloads()[0].Name))
-	if u := (*profile.UnknownError)(nil); errors.As(err, &u) && u.Field == "pair" && (l.Device == "" || l.Workload == "") {
-		return nil
-	}
-	return err
 }
 
 func list(c *profile.Catalogue, p *profile.Profile) listed {
@@ -197,12 +179,7 @@ func show(c *profile.Catalogue, p *profile.Profile, l listed, source profile.Sou
 	if p.Note != "" {
 		lines = append(lines, "             "+p.Note)
 	}
-	return append(lines, warnings(l.SeriesReport)...)
-}
-
-func warnings(r profile.SeriesReport) []string {
-	var lines []string
-	for _, w := range r.Warnings {
+	for _, w := range l.Warnings {
 		lines = append(lines, "note         "+w)
 	}
 	return lines

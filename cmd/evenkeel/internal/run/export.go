@@ -78,19 +78,35 @@ func (e *ExportCmd) Run(a *cli.App) error {
 
 // warnForm says what of the round rule the form, or the trainers that read it, cannot carry out.
 func (e *ExportCmd) warnForm(a *cli.App, c *cluster.Cluster) {
-	reduces := e.Format == "torchrun" || e.Format == "deepspeed"
-	if reduces && closesEarly(c) {
+	form, err := export.Find(e.Format)
+	if err != nil {
+		return // check has refused it
+	}
+	if form.AllReduce && closesEarly(c) {
 		a.Log.Warn().Msgf("an all-reduce waits for every rank: %s cannot end a round by a quorum; use collect: {deadline: auto} instead", e.Format)
 	}
-	if reduces && c.Collect.TimeoutShare > 0 {
+	if form.AllReduce && c.Collect.TimeoutShare > 0 {
 		a.Log.Warn().Msg("a plain all-reduce hangs until its own timeout if a rank says nothing; collect.timeout as a share of the deadline is for trainers that go on without it")
 	}
-	switch timed := c.Collect.Timed(); {
-	case timed && e.Format == "deepspeed":
-		a.Log.Warn().Msg("DeepSpeed's ranks need equal numbers of micro-steps: it cannot end a round at a deadline; leave collect.deadline out, or train in plain PyTorch")
-	case timed && e.Format == "csv":
-		a.Log.Warn().Msg("csv has no deadline, and its gradient weights hold without one; json, torchrun and kubernetes have what each rank needs")
+	if c.Collect.Timed() && form.NoDeadline != "" {
+		instead := withDeadline() + " have what each rank needs"
+		if form.AllReduce {
+			instead = "leave collect.deadline out, or train in plain PyTorch"
+		}
+		a.Log.Warn().Msgf("%s; %s", form.NoDeadline, instead)
 	}
+}
+
+// withDeadline lists the formats that carry a deadline.
+func withDeadline() string {
+	var able []string
+	for _, f := range export.Formats() {
+		if f.NoDeadline == "" {
+			able = append(able, f.Name)
+		}
+	}
+	last := len(able) - 1
+	return strings.Join(able[:last], ", ") + " and " + able[last]
 }
 
 // warnLeftOut names the nodes that are no ranks.

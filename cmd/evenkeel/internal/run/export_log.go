@@ -18,19 +18,14 @@ import (
 )
 
 // readLog returns the performance parameters that a run log has measured of the nodes of c
-// (nil: the log's own cluster). It shows a progress bar.
+// (nil: the log's own cluster).
 func readLog(a *cli.App, path string, c *cluster.Cluster) (export.Run, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return export.Run{}, cli.FileError(err)
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return export.Run{}, err
-	}
-	in := &counter{from: f}
-	r, err := runlog.NewReader(in)
+	r, err := runlog.NewReader(f)
 	if err != nil {
 		return export.Run{}, fmt.Errorf("%s: %w", path, err)
 	}
@@ -40,8 +35,6 @@ func readLog(a *cli.App, path string, c *cluster.Cluster) (export.Run, error) {
 			return export.Run{}, err
 		}
 	}
-	report, clear := a.Progress("reading " + path)
-	defer clear()
 	var t tally
 	var last *runlog.Entry
 	for {
@@ -64,7 +57,6 @@ func readLog(a *cli.App, path string, c *cluster.Cluster) (export.Run, error) {
 		t.add(&e.Report)
 		l.add(e)
 		last = e
-		report(int(in.bytes), int(max(info.Size(), in.bytes)))
 	}
 	if last == nil {
 		return export.Run{}, badinput.Errorf("%s: the log has no rounds", path)
@@ -178,18 +170,6 @@ func warnSilent(a *cli.App, run string, names []string) {
 	if len(names) > 0 {
 		a.Log.Warn().Msgf("when %s ended, no gradient had come of %s; the sizes count on it all the same", run, some(names))
 	}
-}
-
-// counter counts the bytes that are read.
-type counter struct {
-	from  io.Reader
-	bytes int64
-}
-
-func (c *counter) Read(p []byte) (int, error) {
-	n, err := c.from.Read(p)
-	c.bytes += int64(n)
-	return n, err
 }
 
 // match finds the nodes of c in a log's cluster by their names; -1: the log does not have it.

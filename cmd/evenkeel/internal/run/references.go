@@ -169,9 +169,9 @@ func (s *setup) tuning(points int) evaluation.Config {
 // stillAt is how often progress is logged without a terminal.
 const stillAt = 10 * time.Second
 
-// wait shows progress until the references are done. delay is how long it is silent.
-func (r *references) wait(a *cli.App, delay time.Duration) {
-	report, clear := a.ProgressAfter(delay, "running the references")
+// wait shows progress until the references are done.
+func (r *references) wait(a *cli.App) {
+	report, clear := a.Progress("running the references")
 	defer clear()
 	said := time.Now()
 	for {

@@ -1,7 +1,6 @@
 package run
 
 import (
-	"regexp"
 	"testing"
 	"time"
 )
@@ -59,18 +58,5 @@ func TestReferencesUnderADeadline(t *testing.T) {
 				t.Errorf("quorum %q: %s has a deadline: %v, keeps it in tuning: %v", quorum, p.title, timed, p.Deadline)
 			}
 		}
-	}
-}
-
-// A long run says how long the rest of it takes, a short one does not.
-func TestTimeLeft(t *testing.T) {
-	w := &watch{setup: &setup{rounds: 200}}
-	w.history.rounds = make([]moment, 10)
-	v := &liveView{w: w, worked: 10 * time.Second}
-	if got := v.left(); !regexp.MustCompile(`^, about (190 s|3m10s) left$`).MatchString(got) {
-		t.Errorf("%q", got)
-	}
-	if v.worked = 100 * time.Millisecond; v.left() != "" {
-		t.Errorf("%q", v.left())
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"evenkeel/agent"
 	"evenkeel/agent/export"
@@ -134,7 +133,6 @@ func (r *Cmd) prepare(a *cli.App, file string) (*watch, error) {
 func (r *Cmd) play(w *watch) error {
 	ctx, cancel := context.WithCancel(w.app.Ctx)
 	defer cancel()
-	begun := time.Now()
 	w.references = w.setup.compare(ctx)
 	v := r.view(w)
 	failed := w.run(v)
@@ -142,7 +140,7 @@ func (r *Cmd) play(w *watch) error {
 	if failed != nil {
 		cancel() // the summary does without the references that are not done
 	}
-	w.references.wait(w.app, cli.BarDelay-time.Since(begun)) // after a long run the bar appears at once
+	w.references.wait(w.app)
 	if failed == nil {
 		failed = w.app.Ctx.Err() // interrupted while tuning: the summary lacks a reference
 	}

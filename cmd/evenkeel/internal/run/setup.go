@@ -1,8 +1,6 @@
 package run
 
 import (
-	"errors"
-	"io"
 	"slices"
 	"strings"
 
@@ -169,10 +167,7 @@ func (f *scalingFlags) check() error {
 
 // checkFormat reports an unknown export format.
 func checkFormat(flag, name string) error {
-	err := export.Write(io.Discard, name, export.Sizes{}) // its error suggests the nearest
-	if !errors.Is(err, export.ErrFormat) {
-		return nil // the format exists; only the empty sizes are refused
-	}
+	_, err := export.Find(name)
 	return unprefixed(flag, err)
 }
 

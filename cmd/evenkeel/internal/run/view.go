@@ -27,16 +27,8 @@ type quietView struct {
 	closeTheBar func()
 }
 
-// largeCluster has so many nodes that its first round takes a while.
-const largeCluster = 20_000
-
 func newQuietView(w *watch) *quietView {
-	delay := cli.BarDelay
-	if len(w.setup.cluster.Nodes) >= largeCluster {
-		delay = 0
-	}
-	report, clear := w.app.ProgressAfter(delay, "running")
-	report(0, w.setup.rounds)
+	report, clear := w.app.Progress("running")
 	return &quietView{w, report, clear}
 }
 
@@ -132,9 +124,7 @@ type liveView struct {
 	w      *watch
 	begun  time.Time
 	drawn  time.Time
-	shown  time.Time     // when show returned
-	worked time.Duration // on the rounds so far, without the pauses of show
-	height int           // lines drawn so far
+	height int // lines drawn so far
 	paint  paint
 }
 
@@ -145,7 +135,7 @@ const (
 )
 
 func newLiveView(w *watch) *liveView {
-	v := &liveView{w: w, begun: time.Now(), shown: time.Now(), paint: paint(cli.Colours(w.app.Out))}
+	v := &liveView{w: w, begun: time.Now(), paint: paint(cli.Colours(w.app.Out))}
 	width, _ := v.size()
 	// The first round of a large cluster takes a while.
 	fmt.Fprintf(w.app.Out, "\x1b[?25l%s\nround 1/%d ...\n", clip(w.setup.describe(), width-1), w.setup.rounds) // without the cursor
@@ -157,8 +147,6 @@ func newLiveView(w *watch) *liveView {
 // changes, slowly, later ones faster and faster.
 func (v *liveView) show() {
 	n, all := len(v.w.history.rounds), v.w.setup.rounds
-	v.worked += time.Since(v.shown)
-	defer func() { v.shown = time.Now() }()
 	if n == 1 || n == all || time.Since(v.drawn) >= framePace {
 		v.draw()
 	}
@@ -195,7 +183,7 @@ func (v *liveView) draw() {
 	now := &w.history.rounds[len(w.history.rounds)-1]
 	lines := []string{
 		w.setup.describe(),
-		fmt.Sprintf("round %d/%d%s   time %s%s   idle %s   %s samples/s", len(w.history.rounds), w.setup.rounds, v.left(),
+		fmt.Sprintf("round %d/%d   time %s%s   idle %s   %s samples/s", len(w.history.rounds), w.setup.rounds,
 			v.paint.good(cli.Seconds(now.wait)), w.uniformTime(), cli.Percent(now.idle), cli.Rate(w.throughput())),
 	}
 	if closesEarly(w.setup.cluster) {
@@ -221,16 +209,6 @@ func (v *liveView) draw() {
 	b.WriteString("\x1b[J")
 	fmt.Fprint(w.app.Out, b.String())
 	v.height, v.drawn = len(lines), time.Now()
-}
-
-// left estimates how long the remaining rounds take; "" if that is short.
-func (v *liveView) left() string {
-	n, all := len(v.w.history.rounds), v.w.setup.rounds
-	left := v.worked.Seconds() / float64(n) * float64(all-n)
-	if left < liveTime.Seconds() {
-		return ""
-	}
-	return fmt.Sprintf(", about %s left", cli.Seconds(left))
 }
 
 // clip cuts a line to a width, not counting colour codes.

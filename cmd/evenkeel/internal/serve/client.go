@@ -56,7 +56,7 @@ func newClient(at string, env func(string) string) (*client, error) {
 			return nil, badinput.New("--url: the address holds more than a host and a port; a token goes into EVENKEEL_TOKEN")
 		}
 		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			return nil, badinput.Errorf("--url: %q is no address of a service; write http://127.0.0.1:7070, for example, or several with commas", one)
+			return nil, badinput.Errorf("--url: %q is not the address of a service; write http://127.0.0.1:7070, for example, or several separated by commas", one)
 		}
 		c.urls = append(c.urls, strings.TrimSuffix(one, "/"))
 	}
@@ -140,9 +140,9 @@ func (c *client) call(ctx context.Context, method, at string, text []byte, out a
 			return 0, ctx.Err()
 		}
 		if mistrusted(err) {
-			return 0, badinput.Errorf("no secure connection to the service: %w; EVENKEEL_URL says https or http, EVENKEEL_CA whom to trust", err)
+			return 0, badinput.Errorf("no secure connection to the service: %w; check https or http in EVENKEEL_URL, and the authority in EVENKEEL_CA", err)
 		}
-		return 0, fmt.Errorf("no answer of the service: %w; evenkeel serve starts one", err)
+		return 0, fmt.Errorf("no answer from the service: %w; evenkeel serve starts one", err)
 	}
 	defer func() { _ = answer.Body.Close() }()
 	got, err := io.ReadAll(io.LimitReader(answer.Body, mostAnswer))
@@ -163,7 +163,7 @@ func (c *client) call(ctx context.Context, method, at string, text []byte, out a
 		Errors []struct{ Location, Message string }
 	}
 	if json.Unmarshal(got, &p) != nil || p.Detail == "" {
-		return answer.StatusCode, fmt.Errorf("%s: %s: it is no service of evenkeel", at, answer.Status)
+		return answer.StatusCode, fmt.Errorf("%s: %s: this is not an evenkeel service", at, answer.Status)
 	}
 	why := []error{fmt.Errorf("%s: %s: %s", at, answer.Status, p.Detail)}
 	for _, e := range p.Errors {

@@ -20,7 +20,7 @@ type JobsCmd struct {
 	Show   jobsShow   `cmd:"" help:"Show a job: its gain, its ranks and their shares."`
 	Create jobsCreate `cmd:"" help:"Make a job, and print its token."`
 	Change jobsChange `cmd:"" help:"Pause a job, or change what it is tuned for."`
-	Delete jobsDelete `cmd:"" help:"Delete jobs, and what was learnt about them."`
+	Delete jobsDelete `cmd:"" help:"Delete jobs and everything learnt about them."`
 	Token  jobsToken  `cmd:"" help:"Make another token of a job, and print it."`
 	Tokens jobsTokens `cmd:"" help:"List a job's tokens."`
 	Revoke jobsRevoke `cmd:"" help:"Revoke a token of a job."`
@@ -184,7 +184,7 @@ func (c *jobsChange) Run(a *cli.App) error {
 		change["objectives"] = weights
 	}
 	if len(change) == 0 {
-		return badinput.New("jobs change: nothing is to change; give --pause, --limit or a weight, --speed 1 for example")
+		return badinput.New("jobs change: nothing to change; give --pause, --limit or a weight, --speed 1 for example")
 	}
 	return c.send(a, http.MethodPatch, change)
 }

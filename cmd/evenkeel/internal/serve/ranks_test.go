@@ -133,7 +133,7 @@ func TestRanksWait(t *testing.T) {
 	defer nobody.close()
 	begun := time.Now()
 	err = newRanks(nobody, "job", eight(t), cluster.Conditions{}, 1).run(t.Context(), 3, 0, 400*time.Millisecond)
-	if took := time.Since(begun); err == nil || badinput.Is(err) || !strings.Contains(err.Error(), "no answer of the service") || took < 300*time.Millisecond || took > 5*time.Second {
+	if took := time.Since(begun); err == nil || badinput.Is(err) || !strings.Contains(err.Error(), "no answer from the service") || took < 300*time.Millisecond || took > 5*time.Second {
 		t.Errorf("after %v: %v", took, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

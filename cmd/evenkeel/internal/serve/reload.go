@@ -35,7 +35,7 @@ func (c *Cmd) certificates() (*certificates, error) {
 	return all, all.load()
 }
 
-// load reads the files. After an error those of before stay.
+// load reads the files. After an error the previous ones stay in use.
 func (s *certificates) load() error {
 	c := s.cmd
 	pair, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
@@ -62,7 +62,7 @@ func (s *certificates) config() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return s.now.Load(), nil }}
 }
 
-// lookEvery is how often files are read again: no notice comes of a file behind a link that a secret's mount exchanges.
+// lookEvery is how often files are read again: a mounted secret is replaced by swapping a link, which file notifications miss.
 var lookEvery = 2 * time.Second
 
 // source is files that are read again when they change.
@@ -91,7 +91,7 @@ func (s *source) refresh(a *cli.App) {
 	}
 	s.seen = now
 	if err := s.load(); err != nil {
-		a.Log.Error().Err(err).Msg(s.name + ": cannot be read again; those of before stay")
+		a.Log.Error().Err(err).Msg(s.name + ": cannot be read again; the previous ones stay in use")
 		return
 	}
 	a.Log.Info().Msg(s.name + ": read again")

@@ -32,7 +32,7 @@ type WorkersCmd struct {
 
 // Help is what --help adds.
 func (*WorkersCmd) Help() string {
-	return `Each node of the cluster file is a rank that takes the time of its profile, under the file's conditions, without
+	return `Each node of the cluster file is a rank that takes as long as its profile says, under the file's conditions, without
 computing anything.
 
 Examples:
