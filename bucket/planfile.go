@@ -99,14 +99,14 @@ type Planner interface {
 	Schedule(l Lengths, seed, epoch uint64) *Schedule
 	// Rest plans what is left of an epoch, by the same costs, for other ranks.
 	Rest(l Lengths, g Group) (Planner, error)
-	// StepSize is the mean number of samples and tokens of a step of the predicted epoch, over all ranks: the batch of
-	// the optimizer. Padding does not count; of two lengths both do.
+	// StepSize is what a step of the predicted epoch holds over all ranks, in the mean: the batch of the optimizer. Tokens are without
+	// padding; of two lengths both count.
 	StepSize() (samples, tokens float64)
 	// StepBatches is how many batches each rank has in a full step, without those of short samples beside the others.
 	StepBatches() []int
 }
 
-// From records the table that the plan predicts by, so that a schedule needs only the plan and the lengths.
+// From says by what the plan predicts, where that is a table: a schedule then needs the plan and the lengths alone.
 func (p *Plan) From(c any) {
 	switch t := c.(type) {
 	case *stepcost.Model:

@@ -12,9 +12,8 @@ import (
 
 // Priced is a plan and what it costs.
 type Priced struct {
-	Plan    *Plan   `json:"plan"`
-	Seconds float64 `json:"seconds"` // of an iteration
-	Price   float64 `json:"price"`   // of an iteration, in the unit of the prices
+	Plan  *Plan
+	Price float64 // of an iteration, in the unit of the prices
 }
 
 // maxPrice of an hour keeps that of a plan finite.
@@ -34,7 +33,7 @@ func (j *Job) Front(ctx context.Context, prices map[string]float64, options Sear
 	}
 	parts := j.parts()
 	var all []Priced
-	add := func(p *Plan) { all = append(all, Priced{p, p.Predicted.Simulated, p.price(prices)}) }
+	add := func(p *Plan) { all = append(all, Priced{p, p.price(prices)}) }
 	if quickest != nil {
 		add(quickest)
 	}
@@ -128,7 +127,7 @@ func (j *Job) unused(p *Plan) []Devices {
 				}
 			}
 		}
-		all = append(all, gaps(device, taken, j.topology.Classes[i].Count)...)
+		all = append(all, gaps(device, taken, j.classes[i].Count)...)
 	}
 	return all
 }

@@ -260,9 +260,6 @@ func times(tensor, context int) string {
 
 // take records devices as taken, or returns an error if some are taken already.
 func take(taken map[string][]Devices, d Devices, at string, bad func(string, string, ...any) error) error {
-	if !printable(d.Device) {
-		return bad(at+".device", "is %.300q; must be printable text of at most %d bytes", d.Device, maxName)
-	}
 	if d.Device == "" || d.First < 0 || d.Count < 1 || d.First > maxDevices || d.Count > maxDevices {
 		return bad(at, "has %d devices %q from number %d; want a name, at least one device, and numbers up to %d", d.Count, d.Device, d.First, maxDevices)
 	}

@@ -2,6 +2,7 @@ package planner
 
 import (
 	"bytes"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +18,12 @@ import (
 	"evenkeel/cluster"
 	"evenkeel/planner/layerprofile"
 )
+
+//go:embed plan.schema.json
+var planSchema []byte
+
+// PlanSchema is the JSON schema of plan files, draft 2020-12.
+func PlanSchema() []byte { return bytes.Clone(planSchema) }
 
 // Limits of a plan file.
 const (
@@ -127,6 +134,18 @@ func (p *Plan) check() error {
 	}
 	if last := p.Stages[len(p.Stages)-1].To; last > layerprofile.MaxLayers {
 		return bad("stages", "end with layer %d; a model has at most %d", last-1, layerprofile.MaxLayers)
+	}
+	for s := range p.Stages {
+		for g, group := range p.Stages[s].Groups {
+			if !printable(group.Device) {
+				return bad(fmt.Sprintf("stages[%d].groups[%d].device", s, g), "is %.300q; must be printable text of at most %d bytes", group.Device, maxName)
+			}
+		}
+	}
+	for i, d := range p.Unused {
+		if !printable(d.Device) {
+			return bad(fmt.Sprintf("unused[%d].device", i), "is %.300q; must be printable text of at most %d bytes", d.Device, maxName)
+		}
 	}
 	return p.Predicted.check(len(p.Stages), bad)
 }

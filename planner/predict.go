@@ -82,8 +82,8 @@ func (j *Job) price(p *Plan) (*costmodel.Cost, error) {
 	if err := p.Validate(len(j.Profile.Layers)); err != nil {
 		return nil, err
 	}
-	if why := j.model.WhyNot(p.spread()); why != "" {
-		return nil, fmt.Errorf("%w: %s", ErrPlan, why)
+	if err := j.checkSpread(p.spread()); err != nil {
+		return nil, err
 	}
 	j = j.in(p.spread())
 	var stages []costmodel.Stage
@@ -94,7 +94,7 @@ func (j *Job) price(p *Plan) (*costmodel.Cost, error) {
 		}
 		stages = append(stages, s)
 	}
-	cost, err := j.model.Price(p.GlobalBatch, p.MicroBatch, stages, p.passes())
+	cost, err := j.model.PriceScheduled(p.GlobalBatch, p.MicroBatch, stages, p.passes())
 	if e := (*costmodel.UnpricedError)(nil); errors.As(err, &e) {
 		i := slices.IndexFunc(p.Stages[e.Stage].Strategies, func(y Strategy) bool { return e.Layer < y.To })
 		return nil, fmt.Errorf("%w: stages[%d].strategies[%d]: %s", ErrPlan, e.Stage, i, e.Reason)

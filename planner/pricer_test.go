@@ -49,7 +49,7 @@ func TestPricer(t *testing.T) {
 				}
 			}
 			for _, stages := range [][]costmodel.Stage{stages, stages[:(len(stages)+1)/2], further} {
-				want, err := j.model.Price(batch, p.MicroBatch, stages, costmodel.Passes{})
+				want, err := j.model.Price(batch, p.MicroBatch, stages)
 				got, other := pricer.Price(batch, p.MicroBatch, stages)
 				if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(other, err) {
 					t.Fatalf("seed %d: %+v, %v; want %+v, %v", seed, got, other, want, err)

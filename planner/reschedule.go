@@ -42,6 +42,19 @@ func (j *Job) bySchedules(ctx context.Context, plans, starts []*Plan, among []st
 func (j *Job) reschedule(ctx context.Context, plans []*Plan, schedules []string) ([]*Plan, error) {
 	var all []*Plan
 	for _, p := range plans {
+		var variants []*Plan
+		if slices.Contains(schedules, ScheduleZeroBubble) && len(p.Stages) > 1 {
+			q := *p
+			q.Schedule, q.Transfers = ScheduleZeroBubble, TransfersOverlap
+			variants = append(variants, &q)
+		}
+		if slices.Contains(schedules, ScheduleInterleaved) {
+			for chunks := 2; chunks <= maxChunks; chunks++ {
+				if q := p.interleave(chunks); q != nil {
+					variants = append(variants, q)
+				}
+			}
+		}
 		if slices.Contains(schedules, ScheduleAhead) && len(p.Stages) > 1 {
 			q, err := j.ahead(ctx, p)
 			if err != nil {
@@ -51,38 +64,22 @@ func (j *Job) reschedule(ctx context.Context, plans []*Plan, schedules []string)
 				all = append(all, q)
 			}
 		}
-		var variants []*Plan
-		if slices.Contains(schedules, ScheduleZeroBubble) && len(p.Stages) > 1 {
-			q := *p
-			q.Schedule, q.Transfers = ScheduleZeroBubble, TransfersOverlap
-			variants = append(variants, &q)
-		}
-		for chunks := 2; chunks <= maxChunks && slices.Contains(schedules, ScheduleInterleaved); chunks++ {
-			if q := p.interleave(chunks); q != nil {
-				variants = append(variants, q)
-			}
-		}
 		for _, q := range variants {
 			if ctx.Err() != nil {
 				break
 			}
-			if ok, err := j.holds(q); err != nil {
-				return nil, err
-			} else if ok {
+			if q.Validate(len(j.Profile.Layers)) != nil {
+				continue
+			}
+			var err error
+			if q.Predicted, err = j.Predict(q); err == nil {
 				all = append(all, q)
+			} else if !errors.Is(err, ErrInfeasible) && !errors.Is(err, ErrPlan) {
+				return nil, fmt.Errorf("planner: a plan under another schedule does not hold: %w", err)
 			}
 		}
 	}
 	return all, nil
-}
-
-// holds predicts a plan under another schedule; false: it does not fit memory, or the schedule does not allow it.
-func (j *Job) holds(p *Plan) (ok bool, err error) {
-	p.Predicted, err = j.Predict(p)
-	if errors.Is(err, ErrInfeasible) || errors.Is(err, ErrPlan) {
-		return false, nil
-	}
-	return err == nil, err
 }
 
 // ahead is a plan by H-1F1B: begun as 1F1B, each stage sends one micro-batch more ahead as long as that is quicker and fits memory. nil: it does not
@@ -118,10 +115,14 @@ func (j *Job) sendAhead(p *Plan, warmup []int) (*Plan, error) {
 	if len(p.Stages) > pipeline.MaxOperations/p.MicroBatches() {
 		return nil, nil
 	}
-	if ok, err := j.holds(&q); !ok {
-		return nil, err
+	var err error
+	if q.Predicted, err = j.Predict(&q); err == nil {
+		return &q, nil
 	}
-	return &q, nil
+	if errors.Is(err, ErrInfeasible) {
+		err = nil
+	}
+	return nil, err
 }
 
 // interleave deals the layers of each stage out in chunks, as evenly as can be; nil: a stage has too few.

@@ -16,10 +16,10 @@ var ErrSchedule = badinput.New("planner: invalid schedule")
 
 // Schedules of a plan. "" is 1F1B, too.
 const (
-	Schedule1F1B        = pipeline.OneForwardOneBackward
-	ScheduleInterleaved = pipeline.Interleaved // Megatron-LM's virtual pipeline stages
-	ScheduleZeroBubble  = pipeline.ZeroBubble
-	ScheduleAhead       = pipeline.SentAhead // micro-batches are sent ahead over slow links while stages compute
+	Schedule1F1B        = "1f1b"
+	ScheduleInterleaved = "interleaved" // 1F1B with several stages on each device, Megatron-LM's virtual pipeline stages
+	ScheduleZeroBubble  = "zb-h1"       // 1F1B with the gradients of weights as passes of their own
+	ScheduleAhead       = "h-1f1b"      // 1F1B with micro-batches sent ahead over slow links, while stages compute
 )
 
 // TransfersOverlap in a plan says that stages compute while what they send is on its way.
@@ -66,13 +66,36 @@ func schedules(asked, trainer string) ([]string, error) {
 
 // passes is how the plan's stages go through their passes.
 func (p *Plan) passes() costmodel.Passes {
-	overlap := p.Transfers == TransfersOverlap || p.Schedule == ScheduleAhead
-	return costmodel.Passes{Schedule: p.Schedule, Chunks: max(1, p.Chunks), Warmup: p.Warmup, Overlap: overlap}
+	overlap := p.Transfers == TransfersOverlap
+	switch p.Schedule {
+	case ScheduleInterleaved:
+		return costmodel.Passes{Schedule: pipeline.Interleaved, Chunks: p.Chunks, Overlap: overlap}
+	case ScheduleZeroBubble:
+		return costmodel.Passes{Schedule: pipeline.ZeroBubble, Chunks: 1, Overlap: overlap}
+	case ScheduleAhead:
+		return costmodel.Passes{Schedule: pipeline.SentAhead, Chunks: 1, Warmup: p.Warmup, Overlap: true}
+	}
+	return costmodel.Passes{Chunks: 1}
 }
 
 // Pipeline is the number of stages with devices of their own: all, but interleaved those of the first chunk.
 func (p *Plan) Pipeline() int {
 	return len(p.Stages) / p.passes().Chunks
+}
+
+// scheduleText is the schedule, with its chunks.
+func (p *Plan) scheduleText() string {
+	text := cmp.Or(p.Schedule, Schedule1F1B)
+	switch {
+	case p.Chunks > 0:
+		text += fmt.Sprintf(" in %d chunks", p.Chunks)
+	case len(p.Warmup) > 0:
+		text += fmt.Sprintf(" with %v ahead", p.Warmup)
+	}
+	if p.Transfers != "" {
+		text += ", transfers overlap"
+	}
+	return text
 }
 
 // scheduleFields reports an unknown schedule, and fields that it does not have.

@@ -21,14 +21,15 @@ type Result struct {
 	Conditions int
 	States     int  // of the search
 	Refined    bool // the best were refined by local search
-	// LowerBound is a lower bound on the seconds per sample of all plans within the options, simulated or by formula.
+	// LowerBound is seconds per sample that no plan within the options takes less than, simulated or by formula, whatever its stages,
+	// groups and shares (bound.Lower).
 	LowerBound float64
-	ByWork     bool // LowerBound is bound.Work, because schedules other than 1F1B were allowed
+	ByWork     bool // LowerBound is that of computing alone (bound.Work), as schedules beside 1F1B were allowed
 }
 
-// Gap is the largest relative distance between the plan's cost by formula and the least cost in the space of the dynamic
-// programming; 0: no plan there is cheaper. The plan need not be the cheapest by formula, because the simulation ranks
-// plans, and it need not lie in that space, because it may have been refined.
+// Gap is how far, at most, the plan's cost by formula is above the least cost in the space of the dynamic programming; 0: none
+// of those plans is cheaper. The plan need not be the cheapest by formula, as the simulation chooses, nor lie in that space, as it
+// may have been refined.
 func (r *Result) Gap() float64 {
 	return max(0, r.Plan.Predicted.Seconds/float64(r.Plan.GlobalBatch)/r.Bound-1)
 }
@@ -56,6 +57,9 @@ const (
 
 // SearchOptions control a search. The zero value is the default.
 type SearchOptions struct {
+	// Exact keeps every state of the search whatever it takes. Without it, more than 32 layers or 256 devices, or 12 layers on
+	// more than two classes, are searched by their most promising states, and the bound says how much may be missed.
+	Exact bool
 	// For keeps to plans that a trainer can run: megatron, deepspeed or torch; "": all.
 	For string
 	// Schedule is the one that plans run by: 1f1b, interleaved or zb-h1; any: the quickest of those that the trainer runs; "": 1f1b.
@@ -85,7 +89,7 @@ func (j *Job) Search(ctx context.Context, options SearchOptions) (*Result, error
 	conditions := conditions(j.model, within)
 	var found *search.Result
 	if len(conditions) > 0 {
-		found, err = search.Run(ctx, conditions, j.thoroughness(options))
+		found, err = search.Run(ctx, costs(conditions), j.thoroughness(options))
 	} else {
 		err = j.noCondition()
 	}
@@ -108,7 +112,7 @@ func (j *Job) Search(ctx context.Context, options SearchOptions) (*Result, error
 		plans = append(plans, p)
 	}
 	if r.Refined = j.refines(options); r.Refined {
-		for _, p := range j.refine(ctx, j.starts(plans, conditions, found.Best)) {
+		for _, p := range j.refine(ctx, j.starts(plans, conditions, found.Best), options.Exact) {
 			if p.Predicted, err = j.Predict(p); err != nil {
 				return nil, fmt.Errorf("planner: the refined plan does not hold: %w", err)
 			}
@@ -118,20 +122,34 @@ func (j *Job) Search(ctx context.Context, options SearchOptions) (*Result, error
 	if plans, err = j.bySchedules(ctx, plans, j.starts(plans, conditions, found.Best), among); err != nil {
 		return nil, err
 	}
+	r.rank(plans)
+	j.limit(ctx, r, among, options)
+	return r, nil
+}
+
+// rank takes the plans, the quickest first.
+func (r *Result) rank(plans []*Plan) {
 	slices.SortStableFunc(plans, func(a, b *Plan) int { return cmp.Compare(a.perSample(), b.perSample()) })
-	r.Plan, r.Others, r.ByWork = plans[0], plans[1:], !slices.Equal(among, []string{Schedule1F1B})
+	r.Plan, r.Others = plans[0], plans[1:]
+}
+
+// limit notes the time that no plan by these schedules takes less than.
+func (j *Job) limit(ctx context.Context, r *Result, among []string, options SearchOptions) {
+	r.ByWork = !slices.Equal(among, []string{Schedule1F1B})
 	if !options.unbounded {
 		r.LowerBound = j.lowerBound(ctx, r.ByWork, r.Plan.perSample())
 		r.Bound = max(r.Bound, min(r.LowerBound, r.Best))
 	}
-	return r, nil
 }
 
 // thoroughness is how much of the dynamic programming's space is searched.
 func (j *Job) thoroughness(options SearchOptions) search.Options {
-	o, devices := search.Options{Progress: options.Progress}, j.model.Count()
+	o, devices := search.Options{Progress: options.Progress}, 0
+	for _, k := range j.classes {
+		devices += k.Count
+	}
 	layers, small := len(j.Profile.Layers), len(j.Profile.Layers) <= fewLayers && devices <= fewDevices
-	if small && (len(j.classes) <= 2 || layers <= fewerLayers) {
+	if options.Exact || small && (len(j.classes) <= 2 || layers <= fewerLayers) {
 		return o
 	}
 	o.Tolerance, o.Width = tolerance, width
@@ -152,7 +170,7 @@ func (j *Job) refines(options SearchOptions) bool {
 }
 
 // refine returns plans that are quicker than those given, at most one for each.
-func (j *Job) refine(ctx context.Context, plans []*Plan) (better []*Plan) {
+func (j *Job) refine(ctx context.Context, plans []*Plan, exact bool) (better []*Plan) {
 	all := make([]refine.Plan, len(plans))
 	spreads := map[costmodel.Spread]*Job{}
 	for i, p := range plans {
@@ -166,7 +184,7 @@ func (j *Job) refine(ctx context.Context, plans []*Plan) (better []*Plan) {
 			all[i].Stages = append(all[i].Stages, s)
 		}
 	}
-	for _, p := range refine.Run(ctx, j.model, all) {
+	for _, p := range refine.Run(ctx, j.model, all, exact) {
 		better = append(better, j.planOf(p.Model.Spread(), p.GlobalBatch, p.MicroBatch, p.Stages))
 	}
 	return better
@@ -175,7 +193,7 @@ func (j *Job) refine(ctx context.Context, plans []*Plan) (better []*Plan) {
 // perSample is the simulated seconds of a sample.
 func (p *Plan) perSample() float64 { return p.Predicted.Simulated / float64(p.GlobalBatch) }
 
-// lowerBound is a lower bound on the seconds per sample of all plans, by bound.Work or bound.Lower; at most the best plan's.
+// lowerBound is seconds per sample that no plan takes less than, by the work alone or by 1F1B; at most those of the best plan.
 func (j *Job) lowerBound(ctx context.Context, byWork bool, best float64) float64 {
 	least := best
 	for _, b := range j.options.GlobalBatches {
@@ -209,6 +227,14 @@ func (j *Job) starts(plans []*Plan, conditions []*costmodel.Condition, best []se
 	return starts
 }
 
+func costs(conditions []*costmodel.Condition) []search.Costs {
+	all := make([]search.Costs, len(conditions))
+	for i, c := range conditions {
+		all[i] = c
+	}
+	return all
+}
+
 // plan turns a candidate under a condition into a plan.
 func (j *Job) plan(c *costmodel.Condition, k search.Candidate) *Plan {
 	return j.planOf(c.Spread(), c.GlobalBatch, c.MicroBatch, c.Stages(k))
@@ -224,10 +250,12 @@ func (j *Job) planOf(spread costmodel.Spread, globalBatch, microBatch int, stage
 	if spread.Experts > 1 {
 		p.Experts = spread.Experts
 	}
+	taken := make([][]Devices, len(j.devices))
 	for _, s := range stages {
 		stage := Stage{From: s.From, To: s.To}
 		for _, g := range s.Groups {
 			d := Devices{j.devices[g.Class], g.First * unit, g.Devices() * unit}
+			taken[g.Class] = append(taken[g.Class], d)
 			stage.Groups = append(stage.Groups, Group{d, g.Tensor, g.Shares})
 		}
 		for i, y := range s.Strategies {
@@ -235,7 +263,9 @@ func (j *Job) planOf(spread costmodel.Spread, globalBatch, microBatch int, stage
 		}
 		p.Stages = append(p.Stages, stage)
 	}
-	p.Unused = j.unused(p)
+	for class, all := range taken {
+		p.Unused = append(p.Unused, gaps(j.devices[class], all, j.topology.Classes[class].Count)...)
+	}
 	return p
 }
 
@@ -272,7 +302,7 @@ func orAny(list []int) any {
 // explain finds out, by trying, whether more memory would make a plan feasible.
 func (j *Job) explain(ctx context.Context, within []costmodel.Restriction, err error) error {
 	for _, more := range []float64{1.25, 1.5, 2, 3, 4, 8, 16, 64} {
-		all := conditions(j.model.WithMemory(more), within)
+		all := costs(conditions(j.model.WithMemory(more), within))
 		// Any plan will do.
 		if _, tried := search.Run(ctx, all[:min(len(all), 64)], search.Options{Width: search.FirstPassWidth}); tried == nil {
 			return fmt.Errorf("%w: memory is too small; with %g times as much on every device there is one. Allow checkpointing and full sharding, lower the reserve, add devices or profile higher tensor degrees", err, more)

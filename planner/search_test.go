@@ -64,8 +64,8 @@ func TestEndedSearch(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	ended, err := j.Search(ctx, SearchOptions{Progress: func(done, conditions int) {
-		if done == conditions/2 { // the first pass is over
+	ended, err := j.Search(ctx, SearchOptions{Progress: func(_, _ int, best, _ float64) {
+		if best < math.Inf(1) {
 			cancel()
 		}
 	}})

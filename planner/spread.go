@@ -1,6 +1,10 @@
 package planner
 
-import "evenkeel/planner/costmodel"
+import (
+	"fmt"
+
+	"evenkeel/planner/costmodel"
+)
 
 // spread is what the plan's replicas divide among devices beside tensors.
 func (p *Plan) spread() costmodel.Spread {
@@ -31,4 +35,12 @@ func (j *Job) in(s costmodel.Spread) *Job {
 	k := *j
 	k.model, k.classes = j.model.In(s), j.topology.Units(s.Context).Classes
 	return &k
+}
+
+// checkSpread reports degrees of a plan that the job's layers or machines do not have.
+func (j *Job) checkSpread(s costmodel.Spread) error {
+	if why := j.model.WhyNot(s); why != "" {
+		return fmt.Errorf("%w: %s", ErrPlan, why)
+	}
+	return nil
 }

@@ -27,15 +27,21 @@ type Plan struct {
 
 // Make plans. Errors of what was given are of bucket.ErrInput.
 func Make(l bucket.Lengths, c bucket.Cost, f bucket.Config) (*Plan, error) {
+	given := f.Mixing
+	f.Mixing = nil
+	if err := f.Complete(); err != nil {
+		return nil, err
+	}
+	f.Mixing = given
 	if err := check(&f); err != nil {
 		return nil, err
 	}
-	begun, err := partition.Begin(&f, len(l), c)
-	if err != nil {
-		return nil, err
+	if len(l) == 0 {
+		return nil, input.Errorf("no lengths")
 	}
-	p := &Plan{Plan: begun}
+	p := &Plan{Plan: bucket.NewPlan(f, len(l))}
 	p.Packed = true
+	p.From(c)
 	if err := p.prepare(l, c); err != nil {
 		return nil, err
 	}
@@ -90,7 +96,7 @@ func (p *Plan) Rest(l bucket.Lengths, g bucket.Group) (bucket.Planner, error) {
 	return Make(l, p.given, p.ConfigOf(g))
 }
 
-// StepSize is the mean number of samples and tokens of a step of the predicted epoch, over all ranks.
+// StepSize is what a step of the predicted epoch holds over all ranks, in the mean.
 func (p *Plan) StepSize() (samples, tokens float64) {
 	return partition.StepSize(p.hist, p.Steps, func(length int) int { return length })
 }
@@ -146,7 +152,7 @@ func (p *Plan) tune(l bucket.Lengths) error {
 	return nil
 }
 
-// steps is the least number of steps whose batches fill, on average, at most a part of the memory.
+// steps is the least number of steps in which no batch fills more than a part of the memory in the mean.
 func (p *Plan) steps(fill float64) int {
 	c := p.cost
 	tokens, samples := 0.0, 0.0

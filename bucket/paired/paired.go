@@ -32,12 +32,15 @@ func plan(l bucket.Lengths, shapes []shape, c Cost, f bucket.Config) (*Plan, err
 	if err := check(&f); err != nil {
 		return nil, err
 	}
-	begun, err := partition.Begin(&f, len(l), c)
-	if err != nil {
+	if err := f.Complete(); err != nil {
 		return nil, err
 	}
-	p := &Plan{Plan: begun}
+	if len(l) == 0 {
+		return nil, input.Errorf("no lengths")
+	}
+	p := &Plan{Plan: bucket.NewPlan(f, len(l))}
 	p.Pairs = true
+	p.From(c)
 	rate, err := p.prepare(l, shapes, c)
 	if err != nil {
 		return nil, err
@@ -213,11 +216,13 @@ func (p *Plan) dispatch(l bucket.Lengths, o *ordering.Order, s bucket.Settings) 
 	for at, i := range o.Index {
 		r.sides[at] = p.cost.shapes[l[i]]
 	}
+	job := p.job
+	job.Settings = s
 	var free func(places int) []partition.Cut
 	if s.FreeCut {
 		free = func(places int) []partition.Cut { return r.cutFreely(o.Batched(), places) }
 	}
-	return p.job.Dispatch(s, o, r, false, free)
+	return job.Dispatch(o, r, false, free)
 }
 
 func kindsOf(l bucket.Lengths, samples []uint32) []uint32 {
@@ -248,7 +253,7 @@ func (p *Plan) Rest(l bucket.Lengths, g bucket.Group) (bucket.Planner, error) {
 	return plan(l, p.cost.shapes, p.cost.of, p.ConfigOf(g))
 }
 
-// StepSize is the mean number of samples and tokens of a step, over all ranks; tokens are those of both lengths.
+// StepSize is what a step of the predicted epoch holds over all ranks, in the mean: both lengths count.
 func (p *Plan) StepSize() (samples, tokens float64) {
 	return partition.StepSize(p.job.Hist, p.Steps, func(kind int) int { return p.cost.shapes[kind].Source + p.cost.shapes[kind].Target })
 }

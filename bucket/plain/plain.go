@@ -28,11 +28,14 @@ type Plan struct {
 
 // Make plans. Errors of what was given are of bucket.ErrInput.
 func Make(l bucket.Lengths, c bucket.Cost, f bucket.Config) (*Plan, error) {
-	begun, err := partition.Begin(&f, len(l), c)
-	if err != nil {
+	if err := f.Complete(); err != nil {
 		return nil, err
 	}
-	p := &Plan{Plan: begun}
+	if len(l) == 0 {
+		return nil, input.Errorf("no lengths")
+	}
+	p := &Plan{Plan: bucket.NewPlan(f, len(l))}
+	p.From(c)
 	rate, err := p.prepare(l, c)
 	if err != nil {
 		return nil, err
@@ -147,11 +150,13 @@ func (p *Plan) keys(seed, epoch uint64) ordering.Keys {
 // dispatch cuts an epoch by some settings.
 func (p *Plan) dispatch(l bucket.Lengths, s bucket.Settings, seed, epoch uint64) *partition.Epoch {
 	o := ordering.New(l, p.keys(seed, epoch))
+	job := p.job
+	job.Settings = s
 	if p.knobs.Loose {
 		o.Fill(l)
-		return p.job.Dispatch(s, o, loose{p, l, o.Index}, false, nil)
+		return job.Dispatch(o, loose{p, l, o.Index}, false, nil)
 	}
-	return p.job.Dispatch(s, o, partition.Grouped(o, p.cost, p.BatchMultiple), true, nil)
+	return job.Dispatch(o, partition.Grouped(o, p.cost, p.BatchMultiple), true, nil)
 }
 
 // loose is a row of samples in nearly random order: the longest of a group says little of the others, so batches are cut by true lengths.
@@ -201,7 +206,7 @@ func (p *Plan) Rest(l bucket.Lengths, g bucket.Group) (bucket.Planner, error) {
 	return Make(l, p.given, p.ConfigOf(g))
 }
 
-// StepSize is the mean number of samples and tokens of a step of the predicted epoch, over all ranks.
+// StepSize is what a step of the predicted epoch holds over all ranks, in the mean.
 func (p *Plan) StepSize() (samples, tokens float64) {
 	return partition.StepSize(p.job.Hist, p.Steps, func(length int) int { return length })
 }

@@ -7,8 +7,8 @@ import (
 
 // Held says how well a table predicts a length that it does not have.
 type Held struct {
-	Median float64 `json:"median"`           // over the lengths, of the mean relative error of a length's trials
-	Worst  float64 `json:"worst"`            // the largest of these errors
+	Median float64 `json:"median"`           // relative error of a length's trials in the mean: of the middle one of the lengths,
+	Worst  float64 `json:"worst"`            // and of the worst
 	Length int     `json:"length"`           // which that is
 	Target int     `json:"target,omitempty"` // with which target, where there are two
 }

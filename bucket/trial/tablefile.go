@@ -84,9 +84,10 @@ func (t *TableFile) Close() error {
 
 // Discard closes the file and removes it, unless trials stood in it when it was opened.
 func (t *TableFile) Discard() error {
-	if len(t.Done) == 0 {
-		t.count = 0
+	if len(t.Done) > 0 {
+		return t.Close()
 	}
+	t.count = 0
 	return t.Close()
 }
 

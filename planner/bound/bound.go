@@ -16,9 +16,9 @@ const (
 	nearAim  = 0.99    // of an aim
 )
 
-// Lower returns a lower bound on the seconds of an iteration, by formula or simulated, over all plans by 1F1B for a
-// global batch within the model's options. known is the time of a plan; the bound is at most that. When ctx ends, Lower
-// stops early and the bound is weaker.
+// Lower is a number of seconds that no plan by 1F1B for a global batch takes less than, by formula or simulated, whatever its stages, groups,
+// shares and strategies within the model's options. known is the time of a plan; the bound is at most that. It stops when ctx ends, and then is
+// lower.
 func Lower(ctx context.Context, m *costmodel.Model, globalBatch int, known float64) float64 {
 	least := known
 	for _, part := range parts(m) {
@@ -27,9 +27,8 @@ func Lower(ctx context.Context, m *costmodel.Model, globalBatch int, known float
 	return least
 }
 
-// lower bounds only the plans that take less than an aim; all others take at least the aim. The fewer plans there are, the
-// tighter is their bound. The first aim is below the known time. If all plans lie above it, the next aim is higher;
-// otherwise it is closer to the bound.
+// lower bounds only the plans that take less than an aim; the others take the aim or more anyway. The fewer plans that are, the tighter is their
+// bound. The first aim is below the known time. If all plans turn out to lie above it the next aim is higher; if not, it is closer to the bound.
 func (m *model) lower(ctx context.Context, globalBatch int, known float64) float64 {
 	best, shares := m.work(globalBatch)
 	best = min(best, known)

@@ -1,5 +1,5 @@
-// Package bound computes a lower bound on the iteration time of all plans of a job. A search prints it beside the plan that
-// it found. Lower bounds plans by 1F1B; Work holds under every schedule and is looser.
+// Package bound computes a time that no plan of a job takes less than, whatever its stages, devices, shares and strategies. A search prints it
+// beside the plan that it found. Lower bounds plans by 1F1B; Work holds under every schedule and is looser.
 //
 // Lower argues in these steps; docs/reference/cost-model.md has the formulas.
 //
@@ -30,12 +30,17 @@ type model struct {
 	layers  []layerprofile.Layer
 	kinds   []int32 // of each layer
 	options costmodel.Options
+	devices int // of all classes
 }
 
 // parts are the models that together price all plans.
 func parts(m *costmodel.Model) (all []*model) {
 	for _, p := range m.Parts() {
-		all = append(all, &model{Model: p, classes: p.Classes(), layers: p.Layers(), kinds: p.Kinds(), options: p.Choices()})
+		x := &model{Model: p, classes: p.Classes(), layers: p.Layers(), kinds: p.Kinds(), options: p.Choices()}
+		for _, c := range x.classes {
+			x.devices += c.Count
+		}
+		all = append(all, x)
 	}
 	return all
 }
@@ -45,7 +50,7 @@ func (m *model) count(class int) float64 { return float64(m.classes[class].Count
 
 // microBatches are the samples, over all replicas, that a micro-batch may have.
 func (m *model) microBatches(globalBatch int) (all []int) {
-	most := m.Count() * m.largestShare()
+	most := m.devices * m.largestShare()
 	for _, b := range costmodel.Divisors(globalBatch) {
 		if b <= most && m.allowed(b) {
 			all = append(all, b)
@@ -78,4 +83,4 @@ func (m *model) largestShare() (share int) {
 }
 
 // mostStages is the largest number of stages of a plan.
-func (m *model) mostStages() int { return min(m.Count(), len(m.layers), m.options.MostStages) }
+func (m *model) mostStages() int { return min(m.devices, len(m.layers), m.options.MostStages) }

@@ -8,8 +8,7 @@ import (
 	"evenkeel/planner/costmodel"
 )
 
-// floor holds lower bounds for stages on a number of devices of a class, over all strategies: sums over the layers before
-// each layer.
+// floor is what stages on so many devices of a class take at least, whatever the strategies of their layers: sums over the layers before each.
 type floor struct {
 	class    int
 	mixed    bool        // it is a share of stages of several classes; devices are those that the whole stage would take like it
@@ -27,7 +26,7 @@ type floor struct {
 	receive  []float64   // by the first layer: the same, from the stage before
 }
 
-// layerFloor holds lower bounds for a layer on devices, term by term.
+// layerFloor is the least that a layer takes on devices, each term for itself.
 type layerFloor struct {
 	forward, first, memory float64
 	steps, busy            []float64 // by memory price
@@ -54,7 +53,7 @@ type floorer struct {
 	steady  bool      // every path has the same bandwidth for all messages
 }
 
-// bucket is the largest ratio between the numbers of devices that share a floor.
+// bucket is how many more devices than the least of a floor's it may stand for, as a factor.
 const bucket = 1.03
 
 // floors are those of all classes and numbers of devices.

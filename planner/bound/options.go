@@ -48,7 +48,7 @@ func dropAlone(all []mixed) []mixed {
 	})
 }
 
-// optionsOf returns the options of layers from..to-1 as a stage that alone takes less than the aim; nil: none.
+// optionsOf are the options of layers from..to-1 as a stage that takes less than the aim by itself; nil: none.
 func (b *bounder) optionsOf(floors []floor, from, to int, micro float64, prices []float64) *options {
 	all := &options{}
 	for _, m := range b.ranges(b.batch / int(micro)) {

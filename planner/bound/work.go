@@ -6,14 +6,13 @@ import (
 	"evenkeel/planner/costmodel"
 )
 
-// Work returns a lower bound on the seconds of an iteration, by formula or simulated, over all plans for a global batch
-// under any schedule. It counts computing alone, divided perfectly: no device waits, nothing is sent, memory is unlimited,
-// and each layer has the tensor degree and micro-batch with the fewest device-seconds per sample.
+// Work is a number of seconds that no plan for a global batch takes less than, by formula or simulated, under any schedule: the devices'
+// computing alone, perfectly divided. Nobody waits, nothing is sent, memory has no limit, and every layer is computed by the tensor degree and
+// micro-batch that take the fewest device-seconds a sample.
 //
-// A stage's devices compute all micro-batches and then the update. Let class c take the part x[l,c] of the samples and
-// updates of layer l. Then the sum over l of x[l,c] work[l,c] is at most devices[c] times the seconds. The least seconds
-// are a linear programme. Its dual maximises the sum over layers of the work at the cheapest class, over prices of devices
-// that sum to 1. Any prices give a bound.
+// A stage's devices are busy for all micro-batches and the update, one after the other. So if class c takes the part x[l,c] of layer l's samples
+// and updates, the sum over l of x[l,c] work[l,c] is at most devices[c] seconds. The least such seconds are a linear programme. Its dual: prices
+// of devices, 1 for all together, that maximise the sum over layers of the work at its cheapest class. Any prices give a bound.
 func Work(m *costmodel.Model, globalBatch int) float64 {
 	least := math.Inf(1)
 	for _, part := range parts(m) {
@@ -69,7 +68,7 @@ func (m *model) dual(works [][]float64) (best float64, shares []float64) {
 	n := len(m.classes)
 	shares = make([]float64, n)
 	for c := range shares {
-		shares[c] = m.count(c) / float64(m.Count())
+		shares[c] = m.count(c) / float64(m.devices)
 	}
 	value := func() float64 {
 		sum := 0.0

@@ -93,7 +93,7 @@ func groupOf(class, first, tensor int, shares ...int) Group {
 
 func priceOf(t *testing.T, m *Model, global, micro int, stages ...Stage) *Cost {
 	t.Helper()
-	c, err := m.Price(global, micro, stages, Passes{})
+	c, err := m.Price(global, micro, stages)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -362,12 +362,12 @@ func TestConvert(t *testing.T) {
 
 func TestUnpriced(t *testing.T) {
 	m := handModel(t, Options{})
-	_, err := m.Price(16, 16, []Stage{on(0, 1, Strategy{Sharding: Replicated}, groupOf(0, 0, 1, 8, 8)), on(1, 3, Strategy{Sharding: Replicated}, groupOf(0, 2, 1, 16))}, Passes{})
+	_, err := m.Price(16, 16, []Stage{on(0, 1, Strategy{Sharding: Replicated}, groupOf(0, 0, 1, 8, 8)), on(1, 3, Strategy{Sharding: Replicated}, groupOf(0, 2, 1, 16))})
 	e := (*UnpricedError)(nil)
 	if !errors.As(err, &e) || e.Stage != 1 || e.Layer != 1 || !strings.Contains(e.Error(), "not profiled on a at tensor degree 1 with a micro-batch of 16") {
 		t.Fatal(err)
 	}
-	_, err = m.Price(8, 8, []Stage{on(0, 3, Strategy{Sharding: Replicated}, groupOf(1, 0, 2, 8))}, Passes{})
+	_, err = m.Price(8, 8, []Stage{on(0, 3, Strategy{Sharding: Replicated}, groupOf(1, 0, 2, 8))})
 	if !errors.As(err, &e) || e.Stage != 0 || e.Layer != 0 || !strings.Contains(e.Error(), "not profiled on b at tensor degree 2") {
 		t.Fatal(err)
 	}

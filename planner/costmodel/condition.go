@@ -33,7 +33,7 @@ func (m *Model) Conditions() []*Condition {
 }
 
 func (m *Model) conditions() []*Condition {
-	devices := m.Count()
+	devices := m.count()
 	var all []*Condition
 	for _, batch := range m.options.GlobalBatches {
 		replicas := m.options.Replicas
@@ -164,7 +164,7 @@ func (c *Condition) Total(f search.Front) float64 {
 // Exact implements search.Costs.
 func (c *Condition) Exact() bool { return !c.guessed }
 
-// Grain implements search.Costs.
+// Grain is the devices of a machine of each class, which search.Costs may have.
 func (c *Condition) Grain() []int {
 	var grain []int
 	for _, k := range c.topology.Classes {

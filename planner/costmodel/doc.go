@@ -15,7 +15,7 @@
 //     layer's parameters.
 //  2. A stage (price.go): Model.Price sums its layers for each device group. The slowest group gives the step, and conversion between tensor
 //     degrees and sending on are added. Pricer does the same and remembers stages.
-//  3. An iteration: Cost has the formula's seconds; Cost.Simulated is the simulation by 1F1B; Price (scheduled.go) orders the passes of
+//  3. An iteration: Cost has the formula's seconds; Cost.Simulated is the simulation by 1F1B; PriceScheduled (scheduled.go) orders the passes of
 //     other schedules.
 //
 // For package search, Conditions (condition.go) are its cost functions, one for each preset condition. A Condition chooses the strategies of a

@@ -26,7 +26,7 @@ func Example() {
 	for range profile.Layers {
 		stage.Strategies = append(stage.Strategies, costmodel.Strategy{Sharding: costmodel.Replicated})
 	}
-	cost, err := model.Price(64, 4, []costmodel.Stage{stage}, costmodel.Passes{})
+	cost, err := model.Price(64, 4, []costmodel.Stage{stage})
 	if err != nil {
 		log.Fatal(err)
 	}

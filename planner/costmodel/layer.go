@@ -7,8 +7,7 @@ import (
 	"evenkeel/planner/layerprofile"
 )
 
-// DeviceLayer is a layer on a device of a class. Replicas have Tensor devices each; the busiest takes Share samples of a
-// micro-batch.
+// DeviceLayer is a layer on a device: on replicas of Tensor devices of a class, of which the busiest takes Share samples of a micro-batch.
 type DeviceLayer struct {
 	Layer, Class, Tensor, Share int
 
@@ -55,7 +54,7 @@ type Memory struct {
 	whole       float64 // the activations of a micro-batch, whether they are recomputed or not
 }
 
-// OnDevice prices a layer on a device under a strategy. The tensor degree is that of the DeviceLayer.
+// OnDevice prices a layer on a device under a strategy, of which the tensor degree is the DeviceLayer's.
 func (m *Model) OnDevice(a *DeviceLayer, y Strategy) (x Times, u Memory) {
 	o, h, passes := &m.options, a.Holding, m.PassFactor(a.Class)
 	x = Times{forward: a.Run.Forward * passes, backward: a.Run.Backward * passes}
@@ -112,7 +111,7 @@ func (m *Model) OnDevice(a *DeviceLayer, y Strategy) (x Times, u Memory) {
 	return x, u
 }
 
-// unhidden is the part of an exchange, once per iteration, that outlasts the backward pass of the layer it overlaps with.
+// unhidden is the part of an exchange of once an iteration that lasts longer than the backward pass of a layer that it may hide behind.
 func (m *Model) unhidden(s Sharding, backward, exchange float64) float64 {
 	if m.late == lateAll || m.late == lateUnsharded && s == Replicated {
 		return exchange

@@ -33,7 +33,7 @@ func (m *Model) Holds(class int, bytes float64) bool {
 // checkLayersFit finds a layer that fits no device under any strategy: a micro-batch of one, sharded over all replicas of a stage of all classes,
 // each device of the others a replica.
 func (m *Model) checkLayersFit() error {
-	devices := m.Count()
+	devices := m.count()
 	divided := 1.0 // experts, at most
 	for _, s := range m.Spreads() {
 		divided = max(divided, float64(s.Experts))

@@ -139,7 +139,7 @@ func TestLayerThatAMixedStageHolds(t *testing.T) {
 		t.Fatal(err)
 	}
 	both := []Group{{Class: 0, Replicas: 1, Tensor: 1, Shares: []int{1}}, {Class: 1, Replicas: 3, Tensor: 1, Shares: []int{1, 1, 1}}}
-	x, err := m.Price(4, 4, []Stage{{To: 1, Groups: both, Strategies: []Strategy{{Sharding: Optimizer}}}}, Passes{})
+	x, err := m.Price(4, 4, []Stage{{To: 1, Groups: both, Strategies: []Strategy{{Sharding: Optimizer}}}})
 	if err != nil || x.Stages[0].Step() != 2 || x.Stages[0].Memory[0].Peak() > 72 || x.Stages[0].Memory[1].Peak() > 72 {
 		t.Errorf("%+v, %v; want a stage of all four devices, which fits and takes a forward and a backward pass of 1 s", x, err)
 	}

@@ -71,6 +71,14 @@ func (e *UnpricedError) Error() string {
 	return fmt.Sprintf("planner: stage %d, layer %d: %s", e.Stage, e.Layer, e.Reason)
 }
 
+// Price prices stages, first to last, that train with so many samples in an iteration and in a micro-batch. The stages
+// must follow each other, take devices that the cluster has, and have shares that sum to the micro-batch. The error is an
+// *UnpricedError.
+func (m *Model) Price(globalBatch, microBatch int, stages []Stage) (*Cost, error) {
+	cost, _, err := m.priceStages(globalBatch, microBatch, stages, nil)
+	return cost, err
+}
+
 func (m *Model) priceStages(globalBatch, microBatch int, stages []Stage, known *Pricer) (*Cost, []held, error) {
 	if len(stages) == 1 && m.alone != nil {
 		return m.alone.priceStages(globalBatch, microBatch, stages, known)
@@ -192,7 +200,7 @@ func (m *Model) Pricer() *Pricer {
 	return &Pricer{m: m, known: map[string]*pricedStage{}, strategies: map[Strategy]uint64{}}
 }
 
-// Price is Model.Price under 1F1B. The costs share their Memory, which must not be changed.
+// Price is Model.Price. The costs share their Memory, which must not be changed.
 func (p *Pricer) Price(globalBatch, microBatch int, stages []Stage) (*Cost, error) {
 	cost, _, err := p.m.priceStages(globalBatch, microBatch, stages, p)
 	return cost, err

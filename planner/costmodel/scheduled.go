@@ -8,10 +8,10 @@ type held struct{ kept, whole [MaxGroups]float64 }
 
 // Passes is how stages go through their passes. The zero value is 1F1B.
 type Passes struct {
-	Schedule string // of package pipeline; "": 1F1B
-	Chunks   int    // stages of each device, at least 1: stage k lies on the devices of stage k mod len(stages)/chunks
-	Warmup   []int  // of pipeline.SentAhead: forward passes that each stage begins with
-	Overlap  bool   // transfers run beside computing
+	Schedule pipeline.Schedule
+	Chunks   int   // stages of each device, at least 1: stage k lies on the devices of stage k mod len(stages)/chunks
+	Warmup   []int // of pipeline.SentAhead: forward passes that each stage begins with
+	Overlap  bool  // transfers run beside computing
 }
 
 // orders are the passes of each device.
@@ -22,13 +22,11 @@ func (p *Passes) orders(stages, microBatches int) ([][]pipeline.Operation, error
 	return pipeline.Orders(p.Schedule, stages/p.Chunks, p.Chunks, microBatches)
 }
 
-// Price prices stages, first to last, that train with so many samples in an iteration and in a micro-batch. The stages
-// must follow each other, take devices that the cluster has, and have shares that sum to the micro-batch. Memory is that
-// of a device, over all its stages. Seconds is set for 1F1B alone; simulate the Orders of other schedules. Errors are an
-// *UnpricedError, or wrap pipeline.ErrPipeline.
-func (m *Model) Price(globalBatch, microBatch int, stages []Stage, passes Passes) (*Cost, error) {
+// PriceScheduled prices stages under a schedule. Memory is that of a device, over all its stages. Seconds is that of Price for 1F1B,
+// and 0 for others, whose Orders are to be simulated. Errors are an *UnpricedError, or wrap pipeline.ErrPipeline.
+func (m *Model) PriceScheduled(globalBatch, microBatch int, stages []Stage, passes Passes) (*Cost, error) {
 	cost, all, err := m.priceStages(globalBatch, microBatch, stages, nil)
-	if err != nil || passes.Schedule == "" || passes.Schedule == pipeline.OneForwardOneBackward {
+	if err != nil || passes.Schedule == pipeline.OneForwardOneBackward {
 		return cost, err
 	}
 	if cost.Orders, err = passes.orders(len(stages), globalBatch/microBatch); err != nil {

@@ -12,9 +12,9 @@ func TestScheduledMemory(t *testing.T) {
 	m := handModel(t, Options{Overlap: noOverlap})
 	first, second := groupOf(0, 0, 1, 4), groupOf(0, 1, 1, 4)
 	stages := []Stage{on(0, 2, Strategy{Sharding: Replicated}, first), on(2, 3, Strategy{Sharding: Replicated, Checkpoint: true}, second)}
-	price := func(schedule string, chunks int, stages ...Stage) *Cost {
+	price := func(schedule pipeline.Schedule, chunks int, stages ...Stage) *Cost {
 		t.Helper()
-		c, err := m.Price(16, 4, stages, Passes{Schedule: schedule, Chunks: chunks})
+		c, err := m.PriceScheduled(16, 4, stages, Passes{Schedule: schedule, Chunks: chunks})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -32,7 +32,7 @@ func TestScheduledMemory(t *testing.T) {
 	same(t, "weights", z.Timings[0].Weights, c.Stages[0].Backward/2)
 	// H-1F1B: as many as are sent ahead, four at most.
 	for _, warmup := range [][]int{{3, 2}, {9, 1}, {1, 1}} {
-		a, err := m.Price(16, 4, stages, Passes{Schedule: pipeline.SentAhead, Warmup: warmup, Overlap: true})
+		a, err := m.PriceScheduled(16, 4, stages, Passes{Schedule: pipeline.SentAhead, Warmup: warmup, Overlap: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -97,7 +97,7 @@ func (b *brute) layers(left, layer int, f *configuration, stage Stage, free []in
 
 func (b *brute) score() {
 	b.leaves++
-	cost, err := b.Price(b.GlobalBatch, b.MicroBatch, b.stages, Passes{})
+	cost, err := b.Price(b.GlobalBatch, b.MicroBatch, b.stages)
 	if err != nil {
 		panic(err)
 	}
@@ -176,7 +176,7 @@ func TestSearchIsExact(t *testing.T) {
 		// What the search counted is what the stages cost.
 		c := conditions[got.Best[0].Condition]
 		stages := c.Stages(got.Best[0])
-		cost, err := m.Price(c.GlobalBatch, c.MicroBatch, stages, Passes{})
+		cost, err := m.Price(c.GlobalBatch, c.MicroBatch, stages)
 		if err != nil || math.Abs(cost.Seconds/float64(c.GlobalBatch)-want) > 1e-9*want {
 			t.Fatalf("seed %d: %v, %v; found for %v", seed, cost, err, want)
 		}

@@ -58,7 +58,7 @@ func TestSelective(t *testing.T) {
 	c = priceOf(t, m, 16, 2, on(0, 2, part, groupOf(0, 0, 1, 2)), on(2, 3, part, groupOf(0, 1, 1, 2)))
 	expectMemory(t, "calibrated", c.Stages[0].Memory[0], 17*300, 2*88, 240+32)
 	// Until its gradients of weights, ZB-H1 keeps a micro-batch whole: two of them behind the second backward pass.
-	z, err := m.Price(16, 2, []Stage{on(0, 2, part, groupOf(0, 0, 1, 2)), on(2, 3, part, groupOf(0, 1, 1, 2))}, Passes{Schedule: pipeline.ZeroBubble, Chunks: 1})
+	z, err := m.PriceScheduled(16, 2, []Stage{on(0, 2, part, groupOf(0, 0, 1, 2)), on(2, 3, part, groupOf(0, 1, 1, 2))}, Passes{Schedule: pipeline.ZeroBubble, Chunks: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -245,7 +245,7 @@ func TestSequence(t *testing.T) {
 	})
 	same(t, "between", priceOf(t, m, 15, 3, on(0, 3, plain, groupOf(0, 0, 2, 3))).Stages[0].Memory[0].Activations/1e3, 2*90)
 	// Until its gradients of weights, ZB-H1 keeps a micro-batch as it is without recomputation, 2 (6 - 2) x 3, while the next keeps half of its 80.
-	z, err := m.Price(16, 1, []Stage{on(0, 2, Strategy{Sharding: Replicated, Checkpoint: true}, groupOf(0, 0, 2, 1)), on(2, 3, Strategy{Sharding: Replicated, Checkpoint: true}, groupOf(0, 2, 2, 1))}, Passes{Schedule: pipeline.ZeroBubble, Chunks: 1})
+	z, err := m.PriceScheduled(16, 1, []Stage{on(0, 2, Strategy{Sharding: Replicated, Checkpoint: true}, groupOf(0, 0, 2, 1)), on(2, 3, Strategy{Sharding: Replicated, Checkpoint: true}, groupOf(0, 2, 2, 1))}, Passes{Schedule: pipeline.ZeroBubble, Chunks: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

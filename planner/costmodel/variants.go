@@ -138,7 +138,7 @@ func (m *Model) restrict(r Restriction) {
 	}
 }
 
-// late says which layers exchange gradients after the last backward pass, so that nothing hides the exchange.
+// late is of which layers the gradients that are exchanged once an iteration hide behind no backward pass, though others' may.
 type late int
 
 const (
@@ -147,8 +147,8 @@ const (
 	lateAll
 )
 
-// Late is the model as DeepSpeed trains: gradients are exchanged after the last backward pass in a pipeline, and without
-// a pipeline for layers that are not sharded.
+// Late is the model as DeepSpeed trains: in a pipeline, and of layers of which nothing is sharded, gradients are exchanged when the last
+// backward pass is over.
 func (m *Model) Late() *Model {
 	several, alone := *m, *m
 	if m.alone != nil {

@@ -33,10 +33,18 @@ func keyFile(stage int) string         { return fmt.Sprintf("stage-%d-key.pem", 
 // hostOf is the host name in a stage's certificate, so no stage can pass for another.
 func hostOf(stage int) string { return fmt.Sprintf("stage-%d.evenkeel.internal", stage) }
 
+const maxDays = 3650
+
 // MakeKeys writes the certificate of a new authority, and a certificate and a private key for each stage, into a folder. They are valid
 // from an hour before now, for clocks that differ, until the duration valid after now. The authority's key is not kept, so it signs no
 // further certificates. A folder that holds any of the files is refused.
 func MakeKeys(dir string, stages int, now time.Time, valid time.Duration) error {
+	if stages < 1 || stages > MaxStages {
+		return fmt.Errorf("%w: for %d stages; want 1 to %d", errKeys, stages, MaxStages)
+	}
+	if valid <= 0 || valid > maxDays*24*time.Hour {
+		return fmt.Errorf("%w: valid for %v; want more than 0, at most %d days", errKeys, valid, maxDays)
+	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}

@@ -32,6 +32,14 @@ func TestKeys(t *testing.T) {
 	if err := MakeKeys(dir, 1, now, time.Hour); !errors.Is(err, errKeys) || !strings.Contains(err.Error(), "there already") {
 		t.Error("overwritten:", err)
 	}
+	for _, c := range []struct {
+		stages int
+		valid  time.Duration
+	}{{0, time.Hour}, {MaxStages + 1, time.Hour}, {1, 0}, {1, 1 << 62}} {
+		if err := MakeKeys(t.TempDir(), c.stages, now, c.valid); !errors.Is(err, errKeys) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
 	copyFile := func(from, to string) {
 		t.Helper()
 		text, err := os.ReadFile(from)

@@ -162,13 +162,13 @@ func (s *Server) work(user, work context.Context, r *Result) error {
 		s.all.Go(func() { s.accept(work) })
 	}
 	for range stages - 1 {
-		if _, err := wait(setup, s.arrived); err != nil {
+		if err := wait(setup, s.arrived); err != nil {
 			return err
 		}
 	}
 	s.welcomeAll()
 	if stages > 1 { // the data link of the next stage
-		if _, err := wait(setup, s.arrived); err != nil {
+		if err := wait(setup, s.arrived); err != nil {
 			return err
 		}
 	}
@@ -195,6 +195,15 @@ func (s *Server) work(user, work context.Context, r *Result) error {
 	return errors.Join(s.gather(work, r), user.Err())
 }
 
+func wait[T any](ctx context.Context, c <-chan T) error {
+	select {
+	case <-c:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // iterate runs one iteration here, and orders the clients to run it.
 func (s *Server) iterate(ctx context.Context, iteration uint64, r *Result) (float64, error) {
 	begun := time.Now()
@@ -207,12 +216,14 @@ func (s *Server) iterate(ctx context.Context, iteration uint64, r *Result) (floa
 		return 0, err
 	}
 	if len(s.clients) > 1 {
-		got, err := wait(ctx, s.losses)
-		if err != nil {
-			return 0, err
-		}
-		if l = got.loss; got.iteration != iteration {
-			return 0, fmt.Errorf("%w: the loss of iteration %d came for %d", errFrame, got.iteration, iteration)
+		select {
+		case got := <-s.losses:
+			if got.iteration != iteration {
+				return 0, fmt.Errorf("%w: the loss of iteration %d came for %d", errFrame, got.iteration, iteration)
+			}
+			l = got.loss
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
 		}
 	}
 	r.Losses, r.Seconds = append(r.Losses, l), append(r.Seconds, time.Since(begun).Seconds())
@@ -259,11 +270,12 @@ func (s *Server) predict(ctx context.Context, r *Result) error {
 		return err
 	}
 	for range stages - 1 {
-		got, err := wait(ctx, s.readies)
-		if err != nil {
-			return err
+		select {
+		case got := <-s.readies:
+			taken[got.stage], send[got.stage] = got.Taken, got.Send
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
-		taken[got.stage], send[got.stage] = got.Taken, got.Send
 	}
 	r.Predicted, err = predict(taken, send, s.Job.Plan.MicroBatches())
 	return err
@@ -277,11 +289,12 @@ func (s *Server) gather(ctx context.Context, r *Result) error {
 		c.control.send(outgoing{frame: frame{kind: finish}})
 	}
 	for range s.clients[1:] {
-		m, err := wait(ctx, s.reports)
-		if err != nil {
-			return err
+		select {
+		case m := <-s.reports:
+			r.Stages[m.Stage] = m
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
-		r.Stages[m.Stage] = m
 	}
 	return nil
 }
@@ -295,12 +308,16 @@ func (s *Server) heard(stage int, f frame, body []byte) error {
 		if err := decode(body, &got.readyBody); err != nil {
 			return err
 		}
-		if offer(s.readies, got) {
+		select {
+		case s.readies <- got:
 			return nil
+		default:
 		}
 	case f.kind == loss && last && len(body) == 8:
-		if offer(s.losses, lossOf{f.iteration, math.Float64frombits(binary.LittleEndian.Uint64(body))}) {
+		select {
+		case s.losses <- lossOf{f.iteration, math.Float64frombits(binary.LittleEndian.Uint64(body))}:
 			return nil
+		default:
 		}
 	case f.kind == report:
 		m := Measured{}

@@ -38,6 +38,13 @@ func load(path string) (*source, error) {
 	return read(f, path)
 }
 
+// source is a profile as its file has it, before Finish.
+type source struct {
+	name    string
+	profile *Profile
+	lines   [][]int // by layer and run
+}
+
 // Read reads a layer profile in CSV; the model is named after the file. Errors wrap ErrProfile and name the line.
 func Read(r io.Reader, name string) (*Profile, error) {
 	s, err := read(r, name)
@@ -55,34 +62,66 @@ func read(r io.Reader, name string) (*source, error) {
 	if len(text) > maxProfileBytes {
 		return nil, fmt.Errorf("%s: %w: larger than %d bytes", name, ErrProfile, maxProfileBytes)
 	}
-	rows := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(text, []byte("\ufeff"))))
+	s := &source{name: name}
+	if s.profile, s.lines, err = readCSV(bytes.TrimPrefix(text, []byte("\ufeff")), name); err != nil {
+		return nil, err
+	}
+	return s, s.once()
+}
+
+func readCSV(text []byte, name string) (*Profile, [][]int, error) {
+	rows := csv.NewReader(bytes.NewReader(text))
 	rows.Comment, rows.TrimLeadingSpace, rows.ReuseRecord = '#', true, true
-	s := &source{profile: &Profile{Model: strings.TrimSuffix(filepath.Base(name), filepath.Ext(name))}}
-	var columns map[string]int
+	p := &Profile{Model: strings.TrimSuffix(filepath.Base(name), filepath.Ext(name))}
+	var at map[string]int
+	var runs int
+	var lines [][]int
 	for {
 		record, err := rows.Read()
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w: %w", name, ErrProfile, err)
+			return nil, nil, fmt.Errorf("%s: %w: %w", name, ErrProfile, err)
 		}
 		line, _ := rows.FieldPos(0)
-		if at := fmt.Sprintf("%s:%d", name, line); columns == nil {
-			columns, err = locate(record)
-		} else {
-			err = s.row(record, columns, at)
+		bad := func(format string, args ...any) (*Profile, [][]int, error) {
+			return nil, nil, fmt.Errorf("%s:%d: %w: %s", name, line, ErrProfile, fmt.Sprintf(format, args...))
 		}
+		if at == nil {
+			if at, err = locate(record); err != nil {
+				return bad("%s", err)
+			}
+			continue
+		}
+		var l Layer
+		var run Run
+		first, last, err := readRow(record, at, &l, &run)
 		if err != nil {
-			return nil, fmt.Errorf("%s:%d: %w: %w", name, line, ErrProfile, err)
+			return bad("%s", err)
+		}
+		if runs += last - first + 1; runs > maxRuns {
+			return bad("more than %d measurements", maxRuns)
+		}
+		for len(p.Layers) <= last {
+			p.Layers, lines = append(p.Layers, Layer{Parameters: -1}), append(lines, nil)
+		}
+		for i := first; i <= last; i++ {
+			had := &p.Layers[i]
+			if had.Parameters < 0 {
+				*had = l
+			} else if !had.describes(&l) {
+				return bad("layer %d has %s and the name %q; an earlier line says %s and %q", i, l.sizes(), l.Name, had.sizes(), had.Name)
+			}
+			had.Runs, lines[i] = append(had.Runs, run), append(lines[i], line)
 		}
 	}
-	for i, l := range s.profile.Layers {
-		if l.Runs == nil {
-			return nil, fmt.Errorf("%s: %w: layer %d is missing; layers are numbered from 0 without gaps", name, ErrProfile, i)
+	for i, l := range p.Layers {
+		if l.Parameters < 0 {
+			return nil, nil, fmt.Errorf("%s: %w: layer %d is missing; layers are numbered from 0 without gaps", name, ErrProfile, i)
 		}
 	}
-	return s, nil
+	return p, lines, nil
 }
 
 // column is a column of the CSV file; one of text, whole and number gives its field.
@@ -146,29 +185,21 @@ func locate(record []string) (at map[string]int, err error) {
 	return at, nil
 }
 
-// row reads a line: a measurement of one or more layers, and the sizes of these layers.
-func (s *source) row(record []string, at map[string]int, place string) error {
-	first, last, err := readLayers(record[at["layer"]])
-	if err != nil {
-		return err
+// readRow reads a line: a measurement of layers first to last, and the sizes of these layers.
+func readRow(record []string, at map[string]int, l *Layer, r *Run) (first, last int, err error) {
+	if first, last, err = readLayers(record[at["layer"]]); err != nil {
+		return 0, 0, err
 	}
-	var l Layer
-	var r Run
 	for _, c := range columns {
 		i, ok := at[c.name]
 		if !ok || c.optional && record[i] == "" {
 			continue
 		}
-		if err := c.read(record[i], &l, &r); err != nil {
-			return err
+		if err := c.read(record[i], l, r); err != nil {
+			return 0, 0, err
 		}
 	}
-	for i := first; i <= last; i++ {
-		if err := s.add(i, l, r, place); err != nil {
-			return err
-		}
-	}
-	return nil
+	return first, last, nil
 }
 
 func (c *column) read(text string, l *Layer, r *Run) (err error) {
@@ -276,6 +307,9 @@ func (p *Profile) WriteCSV(w io.Writer) error {
 	return errors.Join(err, out.Error())
 }
 
+// describes reports whether the name and sizes of two layers are the same.
+func (l *Layer) describes(o *Layer) bool { return l.Name == o.Name && l.sameSizes(o) }
+
 // sameSizes reports whether all but names and measurements are the same.
 func (l *Layer) sameSizes(o *Layer) bool {
 	return l.Parameters == o.Parameters && l.Output == o.Output && l.Tied == o.Tied && l.Context == o.Context &&
@@ -296,5 +330,5 @@ func (l *Layer) sizes() string {
 
 // alike reports whether two layers may share their lines.
 func (l *Layer) alike(o *Layer) bool {
-	return l.Name == o.Name && l.sameSizes(o) && slices.Equal(l.Runs, o.Runs)
+	return l.describes(o) && slices.Equal(l.Runs, o.Runs)
 }

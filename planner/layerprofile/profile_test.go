@@ -124,7 +124,7 @@ func TestBadProfiles(t *testing.T) {
 		"gap":      {head + "1,a,1,64,x,1,1,1,1,0.1,100\n", "layer 0 is missing"},
 		"range":    {head + "3-1,a,1,64,x,1,1,1,1,0.1,100\n", "range"},
 		"twice":    {head + "0,a,1,64,x,1,1,1,1,0.1,100\n0,a,1,64,x,1,1,1,1,0.1,100\n", "micro-batch 1 is given twice"},
-		"differs":  {head + "0,a,1,64,x,1,1,1,1,0.1,100\n0,a,2,64,x,1,2,1,1,0.1,100\n", ":2 says 1 parameters"},
+		"differs":  {head + "0,a,1,64,x,1,1,1,1,0.1,100\n0,a,2,64,x,1,2,1,1,0.1,100\n", "an earlier line says"},
 		"header":   {"layer,name,name\n", "column name is given twice"},
 		"free":     {head + "0,a,1,64,x,1,1,0,0,0.1,100\n0,a,1,64,x,1,4,1,1,0.1,100\n0,a,1,64,x,2,1,1,1,0.1,100\n", "every time of the smallest micro-batch on x, tensor 1 is 0"},
 		"device":   {head + "0,a,1,64,,1,1,1,1,0.1,100\n", "want a device"},

@@ -27,7 +27,7 @@ func text(order []Operation) string {
 // Orders as in figure 4 of arXiv 2104.04473 (first eight passes of its device 1, two stages each) and in PyTorch's schedules, by hand.
 func TestOrders(t *testing.T) {
 	for _, c := range []struct {
-		schedule                  string
+		schedule                  Schedule
 		devices, chunks, m, which int
 		want                      string
 	}{
@@ -91,9 +91,9 @@ func TestBubbles(t *testing.T) {
 
 func TestBadOrders(t *testing.T) {
 	for _, c := range []struct {
-		s       string
+		s       Schedule
 		p, v, m int
-	}{{Interleaved, 2, 2, 3}, {ZeroBubble, 2, 2, 4}, {OneForwardOneBackward, 0, 1, 1}, {Interleaved, 2, 0, 2}, {Interleaved, 1024, 1024, 1024}, {"", 2, 2, 2}} {
+	}{{Interleaved, 2, 2, 3}, {ZeroBubble, 2, 2, 4}, {OneForwardOneBackward, 0, 1, 1}, {Interleaved, 2, 0, 2}, {Interleaved, 1024, 1024, 1024}, {9, 2, 2, 2}} {
 		if _, err := Orders(c.s, c.p, c.v, c.m); !errors.Is(err, ErrPipeline) {
 			t.Errorf("%+v: %v", c, err)
 		}

@@ -2,16 +2,38 @@ package pipeline
 
 import "fmt"
 
-// Schedules are named as in plan files. 1F1B alternates forward and backward passes after a warm-up.
+// Schedule is the order in which a stage works on its micro-batches.
+type Schedule int
+
+// OneForwardOneBackward (1F1B) alternates forward and backward passes after a warm-up. Interleaved is 1F1B with several stages on each device.
+// ZeroBubble is ZB-H1: the gradients of weights are passes of their own. SentAhead is H-1F1B: 1F1B with as many forward passes before the first
+// backward pass as each stage is told.
 const (
-	OneForwardOneBackward = "1f1b"
-	Interleaved           = "interleaved" // 1F1B with several stages on each device
-	ZeroBubble            = "zb-h1"       // 1F1B with the gradients of weights as passes of their own
-	SentAhead             = "h-1f1b"      // 1F1B with as many first forward passes as each stage is told
+	OneForwardOneBackward Schedule = iota
+	Interleaved
+	ZeroBubble
+	SentAhead
 )
+
+// String is the schedule's name in plan files.
+func (s Schedule) String() string {
+	names := []string{"1f1b", "interleaved", "zb-h1", "h-1f1b"}
+	if s < 0 || int(s) >= len(names) {
+		return fmt.Sprintf("schedule %d", int(s))
+	}
+	return names[s]
+}
 
 // InFlight is the largest number of micro-batches whose activations a stage holds at a time under 1F1B.
 func InFlight(stage, stages, microBatches int) int { return min(microBatches, stages-stage) }
+
+// Order is the sequence of a stage's passes in an iteration under 1F1B, without times. The error wraps ErrPipeline.
+func Order(stage, stages, microBatches int) ([]Operation, error) {
+	if stage < 0 || stage >= stages || microBatches < 1 || stages > MaxOperations/microBatches {
+		return nil, fmt.Errorf("%w: stage %d of %d with %d micro-batches", ErrPipeline, stage, stages, microBatches)
+	}
+	return alternate(stage, InFlight(stage, stages, microBatches), microBatches), nil
+}
 
 // alternate is a stage's passes if it begins with some forward passes: then backward and forward alternate until no forward pass is left.
 func alternate(stage, ahead, microBatches int) []Operation {
@@ -30,13 +52,12 @@ func alternate(stage, ahead, microBatches int) []Operation {
 // Orders are the passes of each device in an iteration, without times, under a schedule with so many stages on each device: stage k lies on device
 // k mod devices. Interleaved needs micro-batches in multiples of the devices; others have one stage a device. SentAhead has OrdersAhead. Errors
 // wrap ErrPipeline.
-func Orders(schedule string, devices, chunks, microBatches int) ([][]Operation, error) {
+func Orders(schedule Schedule, devices, chunks, microBatches int) ([][]Operation, error) {
 	if devices < 1 || chunks < 1 || microBatches < 1 || devices > MaxOperations/microBatches/chunks {
 		return nil, fmt.Errorf("%w: %d devices x %d stages x %d micro-batches; all at least 1, their product at most %d", ErrPipeline, devices, chunks, microBatches, MaxOperations)
 	}
-	known := schedule == OneForwardOneBackward || schedule == Interleaved || schedule == ZeroBubble
-	if !known || chunks > 1 && schedule != Interleaved || schedule == Interleaved && microBatches%devices != 0 {
-		return nil, fmt.Errorf("%w: schedule %q with %d stages on each of %d devices and %d micro-batches", ErrPipeline, schedule, chunks, devices, microBatches)
+	if schedule < OneForwardOneBackward || schedule > ZeroBubble || chunks > 1 && schedule != Interleaved || schedule == Interleaved && microBatches%devices != 0 {
+		return nil, fmt.Errorf("%w: %v with %d stages on each of %d devices and %d micro-batches", ErrPipeline, schedule, chunks, devices, microBatches)
 	}
 	all := make([][]Operation, devices)
 	for d := range all {

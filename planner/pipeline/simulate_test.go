@@ -61,7 +61,7 @@ func TestLastSendsToNone(t *testing.T) {
 	}
 }
 
-// Each stage holds the micro-batches that InFlight says.
+// An order is that of the simulation, and never holds more micro-batches than InFlight says.
 func TestOrder(t *testing.T) {
 	for stages := 1; stages < 5; stages++ {
 		for m := 1; m < 7; m++ {
@@ -69,7 +69,11 @@ func TestOrder(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for s, order := range orders {
+			for s := range stages {
+				order, err := Order(s, stages, m)
+				if err != nil || !slices.Equal(order, orders[s]) {
+					t.Fatalf("%v, %v; all orders have %v", order, err, orders[s])
+				}
 				held, most := 0, 0
 				for _, op := range order {
 					if op.Backward {
@@ -85,8 +89,8 @@ func TestOrder(t *testing.T) {
 			}
 		}
 	}
-	for _, bad := range [][2]int{{0, 1}, {1, 0}, {1 << 19, 4}} {
-		if _, err := Orders(OneForwardOneBackward, bad[0], 1, bad[1]); !errors.Is(err, ErrPipeline) {
+	for _, bad := range [][3]int{{-1, 2, 1}, {2, 2, 1}, {0, 1, 0}, {0, 1 << 19, 4}} {
+		if _, err := Order(bad[0], bad[1], bad[2]); !errors.Is(err, ErrPipeline) {
 			t.Errorf("%v: %v", bad, err)
 		}
 	}

@@ -44,8 +44,8 @@ type Plan struct {
 }
 
 // Run returns plans that are quicker than those given, at most one for each. job is the model before any spread, whose size says how much work
-// there is. When ctx has ended, it refines a little all the same.
-func Run(ctx context.Context, job *costmodel.Model, plans []Plan) []Plan {
+// there is; exact asks for five times as much. When ctx has ended, it refines a little all the same.
+func Run(ctx context.Context, job *costmodel.Model, plans []Plan, exact bool) []Plan {
 	all := make([]*refinement, len(plans))
 	each(len(plans), func(r *refiner, i int) {
 		f := &refinement{model: plans[i].Model, rng: rand.New(rand.NewPCG(1, uint64(i))), batch: plans[i].GlobalBatch}
@@ -54,11 +54,17 @@ func Run(ctx context.Context, job *costmodel.Model, plans []Plan) []Plan {
 		f.upward, f.was = r.upward, f.best.price*(1-1e-9)
 		all[i] = f
 	})
-	layers, devices := len(job.Layers()), job.Count()
+	layers, devices := len(job.Layers()), 0
+	for _, k := range job.Classes() {
+		devices += k.Count
+	}
 	if ctx.Err() != nil {
 		hurry(context.WithoutCancel(ctx), all, hurried*32/max(32, layers))
 	} else {
 		prices := refinements * 32 / max(32, layers) / len(plans) * min(800, max(80, layers*devices)) / 800
+		if exact {
+			prices *= 5
+		}
 		// Half of the work goes to all, the other half to those that are the quickest then.
 		each(len(all), func(r *refiner, i int) { r.search(ctx, all[i], prices/2) })
 		last := min(finalists, len(all))
@@ -142,7 +148,11 @@ func (r *refiner) take(f *refinement) {
 
 // microBatches are the divisors of a global batch up to what all devices together were profiled for.
 func microBatches(m *costmodel.Model, batch int) []int {
-	most := min(batch, m.Count()*m.LargestMicroBatch(), 1<<20)
+	devices := 0
+	for _, k := range m.Classes() {
+		devices += k.Count
+	}
+	most := min(batch, devices*m.LargestMicroBatch(), 1<<20)
 	return slices.DeleteFunc(costmodel.Divisors(batch), func(b int) bool { return b > most })
 }
 

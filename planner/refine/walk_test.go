@@ -102,7 +102,7 @@ func TestStepsMakePlans(t *testing.T) {
 				}
 				d = next
 				stages, _ := r.place(d)
-				cost, err := p.Model.Price(p.GlobalBatch, d.micro, stages, costmodel.Passes{})
+				cost, err := p.Model.Price(p.GlobalBatch, d.micro, stages)
 				if err != nil {
 					t.Fatalf("seed %d: %v: %+v", seed, err, stages)
 				}

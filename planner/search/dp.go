@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"sync"
 )
 
 // table is the dynamic programming under one condition, from the last stage to the first. It works level by level: the states of one number of
@@ -31,8 +32,9 @@ type table struct {
 	complete bool        // all states were visited
 	factor   float64     // 1 - tolerance
 	plans    []Candidate // cheapest for each number of stages
-	lowest   float64     // total of the cheapest plan
-	bound    float64     // lower bound on the total of every plan under this condition
+	mu       sync.Mutex
+	lowest   float64 // total of the cheapest plan
+	bound    float64 // lower bound on the total of every plan under this condition
 }
 
 // node is a Pareto point of a state: a choice of its stages, linked to the stages behind.
@@ -64,10 +66,17 @@ type state struct {
 const maxNodes = 4 << 20
 
 func newTable(c Costs, tolerance float64) *table {
-	s := &table{costs: c, factor: 1 - tolerance, pool: c.Pool(), grain: c.Grain(), shapes: c.Shapes(), lowest: math.Inf(1)}
+	s := &table{costs: c, factor: 1 - tolerance, pool: c.Pool(), shapes: c.Shapes(), lowest: math.Inf(1)}
 	s.least, s.most = c.Degrees()
 	for i := range s.shapes {
 		s.kinds = append(s.kinds, c.Kind(i))
+	}
+	s.grain = make([]int, len(s.pool))
+	for i := range s.grain {
+		s.grain[i] = 1
+	}
+	if g, ok := c.(grainer); ok {
+		s.grain = g.Grain()
 	}
 	layers := c.Layers()
 	s.work, s.heaviest = make([]float64, layers+1), make([]float64, layers+1)
@@ -165,7 +174,9 @@ func (s *table) fill(ctx context.Context, limit float64, width int, quick bool) 
 	if quick || !s.complete || !s.costs.Exact() {
 		return
 	}
+	s.mu.Lock()
 	s.bound = min(limit, s.lowest)
+	s.mu.Unlock()
 }
 
 // frontier holds the states of one number of stages, in the order in which they were reached, so that results do not depend on a map's order.
@@ -345,7 +356,11 @@ func (s *table) record(b node, stages int, total float64) float64 {
 			break
 		}
 	}
-	s.lowest = min(s.lowest, total)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if total < s.lowest {
+		s.lowest = total
+	}
 	i := slices.IndexFunc(s.plans, func(o Candidate) bool { return len(o.Choices) == stages })
 	if i < 0 {
 		s.plans = append(s.plans, k)

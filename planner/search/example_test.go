@@ -14,7 +14,6 @@ type four struct{}
 
 func (four) Layers() int                                  { return 4 }
 func (four) Pool() []int                                  { return []int{2} }
-func (four) Grain() []int                                 { return []int{1} }
 func (four) Shapes() []search.Shape                       { return []search.Shape{{1}} }
 func (four) Degrees() (least, most int)                   { return 1, 4 }
 func (four) Fits(int, []int) bool                         { return true }
@@ -42,7 +41,7 @@ func Example() {
 	for _, s := range r.Best[0].Choices {
 		fmt.Printf("layers %d to %d: %v s\n", s.From, s.To-1, s.Point.Step)
 	}
-	fmt.Printf("%v s; exact: %v\n", r.Best[0].Total, r.Bound >= r.Best[0].Total)
+	fmt.Printf("%v s; exact: %v\n", r.Best[0].Total, r.Exact())
 	// Output:
 	// layers 0 to 2: 6 s
 	// layers 3 to 3: 4 s

@@ -35,6 +35,9 @@ type Result struct {
 	States int         // states visited
 }
 
+// Exact says whether Best[0] is proven to be the cheapest.
+func (r *Result) Exact() bool { return r.Bound >= r.Best[0].Total }
+
 // Options control how thorough a search is. The zero value: exact; reports no progress.
 type Options struct {
 	Progress  Progress
@@ -42,8 +45,9 @@ type Options struct {
 	Width     int     // states that are kept for each number of stages of a condition; 0: all
 }
 
-// Progress is called after each condition. Each condition counts twice, once for each pass.
-type Progress func(done, conditions int)
+// Progress is called after each condition with the number of conditions done, their number, the cost of the cheapest
+// plan so far (+Inf: none) and the lower bound.
+type Progress func(done, conditions int, best, bound float64)
 
 // widthWithoutPlan is how many states are kept if the first pass found no plan whose cost would prune the search.
 const widthWithoutPlan = 2048
@@ -56,7 +60,7 @@ const FirstPassWidth = 48
 // condition is not exact, or it has more states than are kept; Result.Bound then shows how much may be missed. The result depends on the
 // conditions alone, not on timing, as long as ctx does not end. If there is no plan, the error wraps ErrInfeasible, or is
 // ctx's.
-func Run[C Costs](ctx context.Context, conditions []C, o Options) (*Result, error) {
+func Run(ctx context.Context, conditions []Costs, o Options) (*Result, error) {
 	if len(conditions) == 0 {
 		return nil, fmt.Errorf("%w: no preset condition", ErrInfeasible)
 	}
@@ -134,9 +138,16 @@ func (s *run) report() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.done++
-	if s.progress != nil {
-		s.progress(s.done, 2*len(s.tables))
+	if s.progress == nil {
+		return
 	}
+	best, bound := math.Inf(1), math.Inf(1)
+	for _, t := range s.tables {
+		t.mu.Lock()
+		best, bound = min(best, t.lowest), min(bound, t.bound)
+		t.mu.Unlock()
+	}
+	s.progress(s.done, 2*len(s.tables), best, min(best, bound))
 }
 
 func (s *run) result(ctx context.Context) (*Result, error) {

@@ -35,7 +35,7 @@ type Order struct {
 	Index []uint32
 
 	start []int    // by group, and the end of the last one
-	pad   []uint32 // by group: the longest length in it and all groups before it
+	pad   []uint32 // by group: no sample of it, or of a group before it, is longer
 	sum   []uint64 // of the lengths of all groups before each
 }
 
@@ -84,7 +84,7 @@ func (o *Order) Groups() int { return len(o.start) - 2 }
 // Start is the first position of a group.
 func (o *Order) Start(group int) int { return o.start[group] }
 
-// Pad is the longest length in a group and all groups before it.
+// Pad is a length than which no sample of a group, or of a group before it, is longer.
 func (o *Order) Pad(group int) int { return int(o.pad[group]) }
 
 // Fill sorts all samples: a counting sort in two halves side by side, stable, so that a

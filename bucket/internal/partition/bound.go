@@ -35,9 +35,9 @@ func Efficient(hist []uint32, c bucket.Cost) (best []int, rate []float64) {
 	return best, rate
 }
 
-// Bound is a lower bound on the epoch time in seconds, from the least time per sample of each length: no schedule on ranks
-// of these speeds is shorter. A sample may be in a batch of any longer length that occurs. With alone it may not: where
-// samples have two lengths, the time rises with both, so no other batch is cheaper than one of the sample's own kind.
+// Bound is the lower bound of the epoch time in seconds, from the least time per sample of each length: no schedule on ranks of
+// these speeds is shorter. A sample of a length may ride in a batch of any longer length that occurs. Alone: it may not, as where samples
+// have two lengths, with both of which seconds rise: then none takes less than in batches of its own kind.
 func Bound(hist []uint32, rate, speeds []float64, alone bool) float64 {
 	speed, sum, least := 0.0, 0.0, math.Inf(1)
 	for _, v := range speeds {
@@ -93,7 +93,7 @@ func Bands(hist []uint32, rate []float64, c bucket.Cost, batch func(length int) 
 	return out
 }
 
-// StepSize is the mean number of samples and tokens of a step; of is the number of tokens of a sample of a length.
+// StepSize is what each of so many steps holds, in the mean; tokens are those of a sample of a length.
 func StepSize(hist []uint32, steps int, of func(length int) int) (samples, tokens float64) {
 	for l, n := range hist {
 		if n > 0 {

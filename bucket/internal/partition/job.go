@@ -10,7 +10,6 @@ import (
 	"sort"
 
 	"evenkeel/bucket"
-	"evenkeel/bucket/internal/input"
 	"evenkeel/bucket/internal/ordering"
 )
 
@@ -80,25 +79,10 @@ func (e *Epoch) Predict(speeds []float64, measure func(Placed) bucket.Measured) 
 	return s.Score()
 }
 
-// Begin completes a configuration and begins its plan of so many samples, predicted by a cost.
-func Begin(f *bucket.Config, samples int, cost any) (bucket.Plan, error) {
-	if err := f.Complete(); err != nil {
-		return bucket.Plan{}, err
-	}
-	if samples == 0 {
-		return bucket.Plan{}, input.Errorf("no lengths")
-	}
-	p := bucket.NewPlan(*f, samples)
-	p.From(cost)
-	return p, nil
-}
-
-// Dispatch cuts an epoch by some settings: batches of the anchor duration from the longest sample down; steps of batches drawn from those of similar
+// Dispatch cuts an epoch: batches of the anchor duration from the longest sample down; steps of batches drawn from those of similar
 // duration; where fillers are wanted, short samples beside batches that end early; and one more step of what is left. Free, if given,
 // cuts the whole order into batches in its own way, unless ranks differ in what they can take.
-func (j *Job) Dispatch(s bucket.Settings, o *ordering.Order, row Row, fillers bool, free func(places int) []Cut) *Epoch {
-	own := *j
-	own.Settings, j = s, &own
+func (j *Job) Dispatch(o *ordering.Order, row Row, fillers bool, free func(places int) []Cut) *Epoch {
 	r := rand.New(rand.NewPCG(o.Seed, ordering.Mix(o.Epoch, 0)))
 	d := &dealer{r: r, more: map[int][]Placed{}}
 	d.ranks, d.classes = slots(j.Speeds, j.MicroBatches)

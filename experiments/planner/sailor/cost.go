@@ -87,7 +87,6 @@ func (in *input) condition(micro, replicas int) *condition {
 
 func (c *condition) Layers() int             { return c.layers }
 func (c *condition) Pool() []int             { return []int{c.types[0].count, c.types[1].count} }
-func (c *condition) Grain() []int            { return []int{1, 1} }
 func (c *condition) Shapes() []search.Shape  { return c.shapes }
 func (c *condition) Degrees() (int, int)     { return 1, mostStages }
 func (c *condition) Fits(int, []int) bool    { return true }

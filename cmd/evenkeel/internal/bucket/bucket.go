@@ -73,7 +73,7 @@ func (f *ranksFlags) config() (bucket.Config, error) {
 // deviceFlags are embedded by commands that predict, and by profile.
 type deviceFlags struct {
 	PadTo         int `help:"Lengths are padded to multiples of this, as --pad-to-multiple-of does in collators." placeholder:"N"`
-	BatchMultiple int `help:"The device computes batches in multiples of this; other sizes take as long as the next multiple." placeholder:"N"`
+	BatchMultiple int `help:"The device computes batches in multiples of this: other sizes take as long as the next." placeholder:"N"`
 }
 
 // planCmd makes a plan.

@@ -11,7 +11,8 @@ import (
 // checkCmd checks a plan.
 type checkCmd struct {
 	Plan string `arg:"" help:"Plan file." placeholder:"FILE"`
-	planFlags
+	jobFlags
+	trainerFlag
 	JSON bool `help:"Print JSON."`
 }
 
@@ -28,8 +29,15 @@ Examples:
 
 // Run runs the command.
 func (c *checkCmd) Run(a *cli.App) error {
-	p, job, err := c.load(c.Plan)
+	p, err := planner.LoadPlan(c.Plan)
 	if err != nil {
+		return cli.FileError(err)
+	}
+	job, err := c.read(planner.Options{GlobalBatches: []int{p.GlobalBatch}})
+	if err != nil {
+		return err
+	}
+	if job, err = c.of(job); err != nil {
 		return err
 	}
 	var full error

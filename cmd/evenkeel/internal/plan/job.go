@@ -23,7 +23,7 @@ type inputFlags struct {
 	Profile   string `help:"Layer profile, .csv. Default: the built-in example, OPT-350M." placeholder:"FILE"`
 	Cluster   string `help:"Cluster file with nodes, per_machine, links and switches. Default: the built-in example, 32 A100 and 96 V100." placeholder:"FILE"`
 	Precision string `help:"Bytes per parameter of weights, gradients and optimizer state: mixed (2, 2, 12) or fp32 (4, 4, 8). Default: ${default}; fp32 for the example." enum:"mixed,fp32" default:"mixed"`
-	Sequence  bool   `name:"sequence-parallel" help:"Also train layers with a tensor degree sequence-parallel, which keeps fewer activations (sequence_bytes of the layer profile)."`
+	Sequence  bool   `name:"sequence-parallel" help:"Layers with a tensor degree are trained sequence-parallel, too, which keeps fewer activations (sequence_bytes of the layer profile)."`
 	Overlap   string `help:"Factor by which computation and communication slow each other down while both run, at least 1; or off: they never overlap. Default: 1.1256 (measured by the authors of Galvatron)." placeholder:"X"`
 }
 
@@ -79,26 +79,18 @@ type jobFlags struct {
 	Reserve     string  `help:"Memory of every device that is kept free besides, for example 1GiB. Default: none." placeholder:"BYTES"`
 }
 
-// planFlags are embedded by commands that price a given plan.
-type planFlags struct {
-	jobFlags
+// trainerFlag is embedded by commands that price a given plan.
+type trainerFlag struct {
 	For string `help:"Predict the plan as this trainer runs it: megatron, deepspeed (which, in a pipeline and without ZeRO, exchanges gradients after the last backward pass) or torch. Default: gradients are exchanged during the backward pass." placeholder:"TRAINER"`
 }
 
-// load loads a plan, and its job as the trainer of the flag runs it.
-func (f *planFlags) load(path string) (*planner.Plan, *planner.Job, error) {
-	p, err := planner.LoadPlan(path)
+// of is the job as the trainer of the flag runs it.
+func (f *trainerFlag) of(job *planner.Job) (*planner.Job, error) {
+	as, err := job.For(f.For)
 	if err != nil {
-		return nil, nil, cli.FileError(err)
+		return nil, unknownTrainer(f.For)
 	}
-	job, err := f.read(planner.Options{GlobalBatches: []int{p.GlobalBatch}})
-	if err != nil {
-		return nil, nil, err
-	}
-	if job, err = job.For(f.For); err != nil {
-		return nil, nil, unknownTrainer(f.For)
-	}
-	return p, job, nil
+	return as, nil
 }
 
 func unknownTrainer(name string) error {

@@ -54,18 +54,18 @@ Examples:
 
 // searched is the JSON document of search.
 type searched struct {
-	Plan           *planner.Plan    `json:"plan"`
-	SecondsPerIter float64          `json:"seconds"`
-	SamplesPerSec  float64          `json:"samples_per_second"`
-	Gap            float64          `json:"gap"`
-	LowerBound     float64          `json:"lower_bound"` // seconds: no plan within the options has a shorter iteration
-	Conditions     int              `json:"conditions"`
-	States         int              `json:"states"`
-	SearchSeconds  float64          `json:"search_seconds"`
-	Interrupted    bool             `json:"interrupted,omitempty"`
-	Front          []planner.Priced `json:"front,omitempty"`
-	Warnings       []string         `json:"warnings,omitempty"`
-	Out            string           `json:"out,omitempty"`
+	Plan           *planner.Plan `json:"plan"`
+	SecondsPerIter float64       `json:"seconds"`
+	SamplesPerSec  float64       `json:"samples_per_second"`
+	Gap            float64       `json:"gap"`
+	LowerBound     float64       `json:"lower_bound"` // seconds: no plan within the options has a shorter iteration
+	Conditions     int           `json:"conditions"`
+	States         int           `json:"states"`
+	SearchSeconds  float64       `json:"search_seconds"`
+	Interrupted    bool          `json:"interrupted,omitempty"`
+	Front          []pricedPlan  `json:"front,omitempty"`
+	Warnings       []string      `json:"warnings,omitempty"`
+	Out            string        `json:"out,omitempty"`
 }
 
 // Run runs the command.
@@ -99,7 +99,7 @@ func (c *searchCmd) Run(a *cli.App) error {
 	}
 	begun := time.Now()
 	report, clear := a.Progress("searching")
-	r, err := job.Search(ctx, planner.SearchOptions{For: c.For, Schedule: c.Schedule, Progress: report})
+	r, err := job.Search(ctx, planner.SearchOptions{For: c.For, Schedule: c.Schedule, Progress: func(done, conditions int, _, _ float64) { report(done, conditions) }})
 	clear()
 	if errors.Is(err, planner.ErrTrainer) {
 		return unknownTrainer(c.For)
@@ -136,7 +136,7 @@ func (c *searchCmd) Run(a *cli.App) error {
 	return nil
 }
 
-func (c *searchCmd) print(a *cli.App, job *planner.Job, r *planner.Result, took float64, interrupted bool, front []planner.Priced) error {
+func (c *searchCmd) print(a *cli.App, job *planner.Job, r *planner.Result, took float64, interrupted bool, front []pricedPlan) error {
 	p := r.Plan
 	if c.JSON {
 		return a.WriteJSON(searched{p, p.Predicted.Simulated, float64(p.GlobalBatch) / p.Predicted.Simulated, r.Gap(), r.LowerBound * float64(p.GlobalBatch), r.Conditions, r.States, took, interrupted, front, job.Warnings(), c.Out})
@@ -205,8 +205,15 @@ func (p *prices) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// pricedPlan is a plan in the front of the JSON document of search.
+type pricedPlan struct {
+	Plan    *planner.Plan `json:"plan"`
+	Seconds float64       `json:"seconds"`
+	Price   float64       `json:"price"` // of an iteration
+}
+
 // front searches the plans that no other beats in both time and price, if prices are given.
-func (c *searchCmd) front(a *cli.App, job *planner.Job, r *planner.Result) ([]planner.Priced, error) {
+func (c *searchCmd) front(a *cli.App, job *planner.Job, r *planner.Result) ([]pricedPlan, error) {
 	if len(c.Price) == 0 {
 		return nil, nil
 	}
@@ -216,11 +223,15 @@ func (c *searchCmd) front(a *cli.App, job *planner.Job, r *planner.Result) ([]pl
 	if err != nil && a.Ctx.Err() == nil { // after an interruption only the plan found before is printed
 		return nil, err
 	}
-	return all, nil
+	front := make([]pricedPlan, len(all))
+	for i, p := range all {
+		front[i] = pricedPlan{p.Plan, p.Plan.Predicted.Simulated, p.Price}
+	}
+	return front, nil
 }
 
 // printFront prints a table of plans by time and price.
-func printFront(a *cli.App, front []planner.Priced) error {
+func printFront(a *cli.App, front []pricedPlan) error {
 	if len(front) == 0 {
 		return nil
 	}
