@@ -1,7 +1,6 @@
 package planner
 
 import (
-	"reflect"
 	"slices"
 
 	"evenkeel/cluster"
@@ -67,6 +66,3 @@ func (j *Job) MemoryOf(device string) float64 {
 	}
 	return 0
 }
-
-// SameCluster says whether two jobs have the same devices.
-func (j *Job) SameCluster(o *Job) bool { return reflect.DeepEqual(j.classes, o.classes) }

@@ -115,9 +115,6 @@ const (
 // StageCost is the cost of a stage, term by term.
 type StageCost = costmodel.StageCost
 
-// String describes a stage in a line: its layers and its devices.
-func (s *Stage) String() string { return s.layersText() + " on " + s.devicesText() }
-
 func (s *Stage) layersText() string {
 	if s.To == s.From+1 {
 		return fmt.Sprintf("layer %d", s.From)
@@ -136,9 +133,6 @@ func (s *Stage) devicesText() string {
 // Validate reports the first fault of a plan over layers 0..layers-1 (0: any number): layers left out or given twice,
 // empty stages, devices used twice, two groups of a class in a stage, shares that do not sum to the micro-batch. Errors wrap ErrPlan and name the field.
 func (p *Plan) Validate(layers int) error {
-	bad := func(field, format string, args ...any) error {
-		return fmt.Errorf("%w: %s: %s", ErrPlan, field, fmt.Sprintf(format, args...))
-	}
 	switch {
 	case p.Version != Version:
 		return bad("version", "is %d; this program reads %d", p.Version, Version)
@@ -147,10 +141,10 @@ func (p *Plan) Validate(layers int) error {
 	case len(p.Stages) == 0:
 		return bad("stages", "is empty; a plan has at least one stage")
 	}
-	if err := p.validateSpread(bad); err != nil {
+	if err := p.validateSpread(); err != nil {
 		return err
 	}
-	if err := p.validateSchedule(bad); err != nil {
+	if err := p.validateSchedule(); err != nil {
 		return err
 	}
 	next := 0
@@ -164,7 +158,7 @@ func (p *Plan) Validate(layers int) error {
 			return bad(at, "has layers %d to %d; must begin with layer %d and have at least one", stage.From, stage.To, next)
 		}
 		next = stage.To
-		if err := stage.validate(at, p.MicroBatch, max(1, p.Context), taken, bad); err != nil {
+		if err := stage.validate(at, p.MicroBatch, max(1, p.Context), taken); err != nil {
 			return err
 		}
 	}
@@ -173,7 +167,7 @@ func (p *Plan) Validate(layers int) error {
 	}
 	taken = p.taken()
 	for i, d := range p.Unused {
-		if err := take(taken, d, fmt.Sprintf("unused[%d]", i), bad); err != nil {
+		if err := take(taken, d, fmt.Sprintf("unused[%d]", i)); err != nil {
 			return err
 		}
 	}
@@ -191,7 +185,12 @@ func (p *Plan) taken() map[string][]Devices {
 	return all
 }
 
-func (s *Stage) validate(at string, microBatch, context int, taken map[string][]Devices, bad func(string, string, ...any) error) error {
+// bad is an error about a field of a plan.
+func bad(field, format string, args ...any) error {
+	return fmt.Errorf("%w: %s: %s", ErrPlan, field, fmt.Sprintf(format, args...))
+}
+
+func (s *Stage) validate(at string, microBatch, context int, taken map[string][]Devices) error {
 	if len(s.Groups) == 0 {
 		return bad(at+".groups", "is empty; a stage has at least one group of devices")
 	}
@@ -201,7 +200,7 @@ func (s *Stage) validate(at string, microBatch, context int, taken map[string][]
 		if k := slices.IndexFunc(s.Groups[:g], func(o Group) bool { return o.Device == group.Device }); k >= 0 {
 			return bad(at+".device", "is %.40q, as in groups[%d]; a stage has one group of a class: join the two, or give them stages of their own", group.Device, k)
 		}
-		if err := take(taken, group.Devices, at, bad); err != nil {
+		if err := take(taken, group.Devices, at); err != nil {
 			return err
 		}
 		if group.Count%context != 0 || group.First%context != 0 {
@@ -223,10 +222,10 @@ func (s *Stage) validate(at string, microBatch, context int, taken map[string][]
 	if samples != microBatch {
 		return bad(at, "its replicas take %d samples together; a micro-batch has %d", samples, microBatch)
 	}
-	return s.validateStrategies(at, context, bad)
+	return s.validateStrategies(at, context)
 }
 
-func (s *Stage) validateStrategies(at string, context int, bad func(string, string, ...any) error) error {
+func (s *Stage) validateStrategies(at string, context int) error {
 	next := s.From
 	for i, y := range s.Strategies {
 		at := fmt.Sprintf("%s.strategies[%d]", at, i)
@@ -259,7 +258,7 @@ func times(tensor, context int) string {
 }
 
 // take records devices as taken, or returns an error if some are taken already.
-func take(taken map[string][]Devices, d Devices, at string, bad func(string, string, ...any) error) error {
+func take(taken map[string][]Devices, d Devices, at string) error {
 	if d.Device == "" || d.First < 0 || d.Count < 1 || d.First > maxDevices || d.Count > maxDevices {
 		return bad(at, "has %d devices %q from number %d; want a name, at least one device, and numbers up to %d", d.Count, d.Device, d.First, maxDevices)
 	}

@@ -112,9 +112,6 @@ func unread(data []byte, err error) error {
 
 // check validates what Validate does not: sizes, names, and a prediction that matches the stages.
 func (p *Plan) check() error {
-	bad := func(field, format string, args ...any) error {
-		return fmt.Errorf("%w: %s: %s", ErrPlan, field, fmt.Sprintf(format, args...))
-	}
 	groups := len(p.Unused)
 	for _, s := range p.Stages {
 		groups += len(s.Groups)
@@ -147,11 +144,11 @@ func (p *Plan) check() error {
 			return bad(fmt.Sprintf("unused[%d].device", i), "is %.300q; must be printable text of at most %d bytes", d.Device, maxName)
 		}
 	}
-	return p.Predicted.check(len(p.Stages), bad)
+	return p.Predicted.check(len(p.Stages))
 }
 
 // check validates the prediction of a plan of so many stages.
-func (x *Prediction) check(stages int, bad func(string, string, ...any) error) error {
+func (x *Prediction) check(stages int) error {
 	if x == nil {
 		return nil
 	}

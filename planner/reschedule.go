@@ -43,6 +43,15 @@ func (j *Job) reschedule(ctx context.Context, plans []*Plan, schedules []string)
 	var all []*Plan
 	for _, p := range plans {
 		var variants []*Plan
+		if slices.Contains(schedules, ScheduleAhead) && len(p.Stages) > 1 {
+			q, err := j.ahead(ctx, p)
+			if err != nil {
+				return nil, err
+			}
+			if q != nil {
+				all = append(all, q)
+			}
+		}
 		if slices.Contains(schedules, ScheduleZeroBubble) && len(p.Stages) > 1 {
 			q := *p
 			q.Schedule, q.Transfers = ScheduleZeroBubble, TransfersOverlap
@@ -55,27 +64,14 @@ func (j *Job) reschedule(ctx context.Context, plans []*Plan, schedules []string)
 				}
 			}
 		}
-		if slices.Contains(schedules, ScheduleAhead) && len(p.Stages) > 1 {
-			q, err := j.ahead(ctx, p)
-			if err != nil {
-				return nil, err
-			}
-			if q != nil {
-				all = append(all, q)
-			}
-		}
 		for _, q := range variants {
 			if ctx.Err() != nil {
 				break
 			}
-			if q.Validate(len(j.Profile.Layers)) != nil {
-				continue
-			}
-			var err error
-			if q.Predicted, err = j.Predict(q); err == nil {
+			if fits, err := j.predicted(q); err != nil {
+				return nil, err
+			} else if fits {
 				all = append(all, q)
-			} else if !errors.Is(err, ErrInfeasible) && !errors.Is(err, ErrPlan) {
-				return nil, fmt.Errorf("planner: a plan under another schedule does not hold: %w", err)
 			}
 		}
 	}
@@ -108,21 +104,23 @@ func (j *Job) ahead(ctx context.Context, p *Plan) (*Plan, error) {
 	return best, err
 }
 
-// sendAhead is a plan with so many forward passes ahead; nil: it does not fit, or has too many passes.
+// sendAhead is the plan by H-1F1B with this warm-up; nil: it does not fit, or has too many passes.
 func (j *Job) sendAhead(p *Plan, warmup []int) (*Plan, error) {
 	q := *p
-	q.Schedule, q.Warmup, q.Predicted = ScheduleAhead, warmup, nil
-	if len(p.Stages) > pipeline.MaxOperations/p.MicroBatches() {
-		return nil, nil
+	q.Schedule, q.Warmup = ScheduleAhead, warmup
+	if fits, err := j.predicted(&q); !fits {
+		return nil, err
 	}
-	var err error
-	if q.Predicted, err = j.Predict(&q); err == nil {
-		return &q, nil
+	return &q, nil
+}
+
+// predicted predicts a plan under another schedule; false: it does not fit memory, or the schedule does not allow it.
+func (j *Job) predicted(q *Plan) (fits bool, err error) {
+	q.Predicted, err = j.Predict(q)
+	if errors.Is(err, ErrInfeasible) || errors.Is(err, ErrPlan) {
+		return false, nil
 	}
-	if errors.Is(err, ErrInfeasible) {
-		err = nil
-	}
-	return nil, err
+	return err == nil, err
 }
 
 // interleave deals the layers of each stage out in chunks, as evenly as can be; nil: a stage has too few.

@@ -57,9 +57,6 @@ const (
 
 // SearchOptions control a search. The zero value is the default.
 type SearchOptions struct {
-	// Exact keeps every state of the search whatever it takes. Without it, more than 32 layers or 256 devices, or 12 layers on
-	// more than two classes, are searched by their most promising states, and the bound says how much may be missed.
-	Exact bool
 	// For keeps to plans that a trainer can run: megatron, deepspeed or torch; "": all.
 	For string
 	// Schedule is the one that plans run by: 1f1b, interleaved or zb-h1; any: the quickest of those that the trainer runs; "": 1f1b.
@@ -89,7 +86,7 @@ func (j *Job) Search(ctx context.Context, options SearchOptions) (*Result, error
 	conditions := conditions(j.model, within)
 	var found *search.Result
 	if len(conditions) > 0 {
-		found, err = search.Run(ctx, costs(conditions), j.thoroughness(options))
+		found, err = search.Run(ctx, costs(conditions), j.thoroughness(options.Progress))
 	} else {
 		err = j.noCondition()
 	}
@@ -112,7 +109,7 @@ func (j *Job) Search(ctx context.Context, options SearchOptions) (*Result, error
 		plans = append(plans, p)
 	}
 	if r.Refined = j.refines(options); r.Refined {
-		for _, p := range j.refine(ctx, j.starts(plans, conditions, found.Best), options.Exact) {
+		for _, p := range j.refine(ctx, j.starts(plans, conditions, found.Best)) {
 			if p.Predicted, err = j.Predict(p); err != nil {
 				return nil, fmt.Errorf("planner: the refined plan does not hold: %w", err)
 			}
@@ -143,13 +140,13 @@ func (j *Job) limit(ctx context.Context, r *Result, among []string, options Sear
 }
 
 // thoroughness is how much of the dynamic programming's space is searched.
-func (j *Job) thoroughness(options SearchOptions) search.Options {
-	o, devices := search.Options{Progress: options.Progress}, 0
+func (j *Job) thoroughness(progress search.Progress) search.Options {
+	o, devices := search.Options{Progress: progress}, 0
 	for _, k := range j.classes {
 		devices += k.Count
 	}
 	layers, small := len(j.Profile.Layers), len(j.Profile.Layers) <= fewLayers && devices <= fewDevices
-	if options.Exact || small && (len(j.classes) <= 2 || layers <= fewerLayers) {
+	if small && (len(j.classes) <= 2 || layers <= fewerLayers) {
 		return o
 	}
 	o.Tolerance, o.Width = tolerance, width
@@ -170,7 +167,7 @@ func (j *Job) refines(options SearchOptions) bool {
 }
 
 // refine returns plans that are quicker than those given, at most one for each.
-func (j *Job) refine(ctx context.Context, plans []*Plan, exact bool) (better []*Plan) {
+func (j *Job) refine(ctx context.Context, plans []*Plan) (better []*Plan) {
 	all := make([]refine.Plan, len(plans))
 	spreads := map[costmodel.Spread]*Job{}
 	for i, p := range plans {
@@ -184,7 +181,7 @@ func (j *Job) refine(ctx context.Context, plans []*Plan, exact bool) (better []*
 			all[i].Stages = append(all[i].Stages, s)
 		}
 	}
-	for _, p := range refine.Run(ctx, j.model, all, exact) {
+	for _, p := range refine.Run(ctx, j.model, all) {
 		better = append(better, j.planOf(p.Model.Spread(), p.GlobalBatch, p.MicroBatch, p.Stages))
 	}
 	return better

@@ -15,7 +15,7 @@ func (p *Plan) spread() costmodel.Spread {
 func (p *Plan) Replica(g Group) int { return g.Tensor * max(1, p.Context) }
 
 // validateSpread reports degrees that no plan has.
-func (p *Plan) validateSpread(bad func(field, format string, args ...any) error) error {
+func (p *Plan) validateSpread() error {
 	switch {
 	case p.Context < 0 || p.Context > maxDevices:
 		return bad("context", "is %d; must be at least 1, or be left out", p.Context)

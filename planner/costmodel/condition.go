@@ -164,7 +164,7 @@ func (c *Condition) Total(f search.Front) float64 {
 // Exact implements search.Costs.
 func (c *Condition) Exact() bool { return !c.guessed }
 
-// Grain is the devices of a machine of each class, which search.Costs may have.
+// Grain implements search.Costs.
 func (c *Condition) Grain() []int {
 	var grain []int
 	for _, k := range c.topology.Classes {

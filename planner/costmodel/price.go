@@ -90,11 +90,12 @@ func (m *Model) priceStages(globalBatch, microBatch int, stages []Stage, known *
 	var front search.Front
 	received := 0.0 // seconds of the boundary before
 	for i := range stages {
-		s, timing, err := known.stage(c, &stages[i], len(stages)-i, &all[i])
-		if err != nil {
-			err.Stage = i
-			return nil, nil, err
+		x := known.stage(c, &stages[i], len(stages)-i)
+		if x.err != nil {
+			return nil, nil, &UnpricedError{i, x.err.Layer, x.err.Reason}
 		}
+		s, timing := x.cost, x.timing
+		all[i] = x.held
 		if i == 0 || i == last {
 			s.Sync += tied
 		}
@@ -113,23 +114,31 @@ func (m *Model) priceStages(globalBatch, microBatch int, stages []Stage, known *
 	return cost, all, nil
 }
 
-// stage prices a stage that is the behind-th from the end (1: the last), and notes what its micro-batches hold.
-func (c *Condition) stage(s *Stage, behind int, h *held) (StageCost, pipeline.Timing, *UnpricedError) {
-	var cost StageCost
-	var timing pipeline.Timing
+// pricedStage is the cost of a stage, or why it has none.
+type pricedStage struct {
+	cost   StageCost
+	timing pipeline.Timing
+	held   held
+	err    *UnpricedError // without the number of the stage
+}
+
+// stage prices a stage that is the behind-th from the end (1: the last).
+func (c *Condition) stage(s *Stage, behind int) *pricedStage {
+	priced := &pricedStage{}
+	cost, h := &priced.cost, &priced.held
 	inflight := float64(min(behind, c.microBatches()))
 	var sums [MaxGroups]Times
 	var convert float64
 	var usage [MaxGroups]Usage
-	var priced layerCost
+	var x layerCost
 	for i, y := range s.Strategies {
 		l := s.From + i
 		if i == 0 || y != s.Strategies[i-1] || c.kindOf[l] != c.kindOf[l-1] {
-			priced = c.layer(s.Groups, l, c.MicroBatch, y) // as the layer before, otherwise
+			x = c.layer(s.Groups, l, c.MicroBatch, y) // otherwise it costs as much as the layer before
 		}
-		x := &priced
 		if math.IsInf(x.step[0], 1) {
-			return cost, timing, &UnpricedError{Layer: l, Reason: c.unpriced(s.Groups, l, y)}
+			priced.err = &UnpricedError{Layer: l, Reason: c.unpriced(s.Groups, l, y)}
+			return priced
 		}
 		if i > 0 {
 			convert += c.convert(s.Groups, c.MicroBatch, c.input(l), s.Strategies[i-1], y)
@@ -155,11 +164,12 @@ func (c *Condition) stage(s *Stage, behind int, h *held) (StageCost, pipeline.Ti
 			last = i
 		}
 	}
-	x := sums[slowest]
-	cost.Forward, cost.Backward, cost.Recompute, cost.Gather, cost.Convert = x.forward, x.backward, x.recompute, x.gatherForward+x.gatherBackward, convert
+	t := sums[slowest]
+	cost.Forward, cost.Backward, cost.Recompute, cost.Gather, cost.Convert = t.forward, t.backward, t.recompute, t.gatherForward+t.gatherBackward, convert
 	cost.Sync, cost.Update = sums[last].sync, sums[last].update
-	timing = pipeline.Timing{Forward: x.forward + x.gatherForward + convert/2, Backward: x.backward + x.recompute + x.gatherBackward + convert/2, Weights: x.backward / 2}
-	return cost, timing, nil
+	forward, backward := t.forward+t.gatherForward+convert/2, t.backward+t.recompute+t.gatherBackward+convert/2
+	priced.timing = pipeline.Timing{Forward: forward, Backward: backward, Weights: t.backward / 2}
+	return priced
 }
 
 // unpriced says why a layer has no price under a strategy.
@@ -184,14 +194,6 @@ type Pricer struct {
 	key        []byte
 }
 
-// pricedStage is what Condition.stage returned.
-type pricedStage struct {
-	cost   StageCost
-	timing pipeline.Timing
-	held   held
-	err    *UnpricedError
-}
-
 // mostKnown bounds the stages that a Pricer remembers, some 600 bytes each.
 const mostKnown = 1 << 15
 
@@ -206,27 +208,21 @@ func (p *Pricer) Price(globalBatch, microBatch int, stages []Stage) (*Cost, erro
 	return cost, err
 }
 
-// stage is Condition.stage, from memory if the Pricer knows it; a nil Pricer knows nothing.
-func (p *Pricer) stage(c *Condition, s *Stage, behind int, h *held) (StageCost, pipeline.Timing, *UnpricedError) {
+// stage is Condition.stage, but remembers the result. A nil Pricer remembers nothing.
+func (p *Pricer) stage(c *Condition, s *Stage, behind int) *pricedStage {
 	if p == nil {
-		return c.stage(s, behind, h)
+		return c.stage(s, behind)
 	}
 	key := p.number(c, s, behind)
 	x := p.known[string(key)]
 	if x == nil {
-		x = &pricedStage{}
-		x.cost, x.timing, x.err = c.stage(s, behind, &x.held)
+		x = c.stage(s, behind)
 		if len(p.known) >= mostKnown {
 			clear(p.known)
 		}
 		p.known[string(key)] = x
 	}
-	*h = x.held
-	if x.err != nil {
-		err := *x.err // the caller adds its stage
-		return x.cost, x.timing, &err
-	}
-	return x.cost, x.timing, nil
+	return x
 }
 
 // number is all that a stage's cost depends on: of its shares the largest of each group, of its devices how they lie in machines.

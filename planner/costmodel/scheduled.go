@@ -6,7 +6,7 @@ import "evenkeel/planner/pipeline"
 // are a pass of their own, whole between the two, as what was recomputed for the first is kept for the second.
 type held struct{ kept, whole [MaxGroups]float64 }
 
-// Passes is how stages go through their passes. The zero value is 1F1B.
+// Passes says in which order stages run their passes.
 type Passes struct {
 	Schedule pipeline.Schedule
 	Chunks   int   // stages of each device, at least 1: stage k lies on the devices of stage k mod len(stages)/chunks

@@ -79,11 +79,9 @@ func (c *Client) work(ctx context.Context) error {
 	if err := c.enter(ctx); err != nil {
 		return err
 	}
-	var w welcomeBody
-	select {
-	case w = <-c.welcome:
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	w, err := await(ctx, c.welcome)
+	if err != nil {
+		return err
 	}
 	if c.Joined != nil {
 		c.Joined()
@@ -91,7 +89,6 @@ func (c *Client) work(ctx context.Context) error {
 	if err := w.Training.validate(); err != nil {
 		return fmt.Errorf("%w: %w", errFrame, err)
 	}
-	var err error
 	if c.worker, err = newWorker(c.Job, c.Stage, w.Training); err != nil {
 		return err
 	}
@@ -99,33 +96,32 @@ func (c *Client) work(ctx context.Context) error {
 		return err
 	}
 	for {
-		select {
-		case s := <-c.steps:
-			if s.last {
-				c.mu.Lock()
-				c.over = true
-				c.mu.Unlock()
-				c.control.tell(report, c.worker.report())
-				<-ctx.Done() // the server closes when all have reported
-				return nil
-			}
-			if s.iteration == trial {
-				taken, send, err := c.worker.measure(ctx, nil, s.targets)
-				if err != nil {
-					return err
-				}
-				c.control.tell(ready, readyBody{taken, send})
-				continue
-			}
-			l, err := c.worker.iterate(ctx, s.iteration, nil, s.targets)
+		s, err := await(ctx, c.steps)
+		if err != nil {
+			return err
+		}
+		if s.last {
+			c.mu.Lock()
+			c.over = true
+			c.mu.Unlock()
+			c.control.tell(report, c.worker.report())
+			<-ctx.Done() // the server closes when all have reported
+			return nil
+		}
+		if s.iteration == trial {
+			taken, send, err := c.worker.measure(ctx, nil, s.targets)
 			if err != nil {
 				return err
 			}
-			if c.worker.stage.last {
-				c.control.send(outgoing{frame: frame{kind: loss, iteration: s.iteration}, body: binary.LittleEndian.AppendUint64(nil, math.Float64bits(l))})
-			}
-		case <-ctx.Done():
-			return context.Cause(ctx)
+			c.control.tell(ready, readyBody{taken, send})
+			continue
+		}
+		l, err := c.worker.iterate(ctx, s.iteration, nil, s.targets)
+		if err != nil {
+			return err
+		}
+		if c.worker.stage.last {
+			c.control.send(outgoing{frame: frame{kind: loss, iteration: s.iteration}, body: binary.LittleEndian.AppendUint64(nil, math.Float64bits(l))})
 		}
 	}
 }
@@ -219,10 +215,8 @@ func (c *Client) order(f frame, body []byte) error {
 		if err := decode(body, &w); err != nil {
 			return err
 		}
-		select {
-		case c.welcome <- w:
+		if offer(c.welcome, w) {
 			return nil
-		default:
 		}
 	case begin, finish:
 		s := step{iteration: f.iteration, last: f.kind == finish}
@@ -232,10 +226,8 @@ func (c *Client) order(f frame, body []byte) error {
 				return err
 			}
 		}
-		select {
-		case c.steps <- s:
+		if offer(c.steps, s) {
 			return nil
-		default:
 		}
 	case fail:
 		var b failBody

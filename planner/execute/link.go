@@ -237,9 +237,4 @@ func (p *pool) get() []float32 {
 	}
 }
 
-func (p *pool) put(b []float32) {
-	select {
-	case p.free <- b:
-	default:
-	}
-}
+func (p *pool) put(b []float32) { offer(p.free, b) }

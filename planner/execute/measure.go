@@ -91,10 +91,8 @@ func (w *worker) measure(ctx context.Context, inputs []float32, targets []int32)
 	for i, first := 0, time.Now(); more(i, first); i++ {
 		begun := time.Now()
 		w.prev.send(outgoing{frame: frame{kind: probe}, floats: x})
-		select {
-		case <-w.echoes:
-		case <-ctx.Done():
-			return t, 0, context.Cause(ctx)
+		if _, err := await(ctx, w.echoes); err != nil {
+			return t, 0, err
 		}
 		if i > 0 {
 			oneWay = append(oneWay, time.Since(begun).Seconds()/2)

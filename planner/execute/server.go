@@ -162,13 +162,13 @@ func (s *Server) work(user, work context.Context, r *Result) error {
 		s.all.Go(func() { s.accept(work) })
 	}
 	for range stages - 1 {
-		if err := wait(setup, s.arrived); err != nil {
+		if _, err := await(setup, s.arrived); err != nil {
 			return err
 		}
 	}
 	s.welcomeAll()
 	if stages > 1 { // the data link of the next stage
-		if err := wait(setup, s.arrived); err != nil {
+		if _, err := await(setup, s.arrived); err != nil {
 			return err
 		}
 	}
@@ -195,12 +195,23 @@ func (s *Server) work(user, work context.Context, r *Result) error {
 	return errors.Join(s.gather(work, r), user.Err())
 }
 
-func wait[T any](ctx context.Context, c <-chan T) error {
+// await receives from a channel, unless ctx ends first.
+func await[T any](ctx context.Context, c <-chan T) (v T, err error) {
 	select {
-	case <-c:
-		return nil
+	case v = <-c:
+		return v, nil
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return v, context.Cause(ctx)
+	}
+}
+
+// offer sends to a channel that has room; false: it has none.
+func offer[T any](c chan<- T, v T) bool {
+	select {
+	case c <- v:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -216,15 +227,14 @@ func (s *Server) iterate(ctx context.Context, iteration uint64, r *Result) (floa
 		return 0, err
 	}
 	if len(s.clients) > 1 {
-		select {
-		case got := <-s.losses:
-			if got.iteration != iteration {
-				return 0, fmt.Errorf("%w: the loss of iteration %d came for %d", errFrame, got.iteration, iteration)
-			}
-			l = got.loss
-		case <-ctx.Done():
-			return 0, context.Cause(ctx)
+		got, err := await(ctx, s.losses)
+		if err == nil && got.iteration != iteration {
+			err = fmt.Errorf("%w: the loss of iteration %d came for %d", errFrame, got.iteration, iteration)
 		}
+		if err != nil {
+			return 0, err
+		}
+		l = got.loss
 	}
 	r.Losses, r.Seconds = append(r.Losses, l), append(r.Seconds, time.Since(begun).Seconds())
 	return l, nil
@@ -270,12 +280,11 @@ func (s *Server) predict(ctx context.Context, r *Result) error {
 		return err
 	}
 	for range stages - 1 {
-		select {
-		case got := <-s.readies:
-			taken[got.stage], send[got.stage] = got.Taken, got.Send
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		got, err := await(ctx, s.readies)
+		if err != nil {
+			return err
 		}
+		taken[got.stage], send[got.stage] = got.Taken, got.Send
 	}
 	r.Predicted, err = predict(taken, send, s.Job.Plan.MicroBatches())
 	return err
@@ -289,12 +298,11 @@ func (s *Server) gather(ctx context.Context, r *Result) error {
 		c.control.send(outgoing{frame: frame{kind: finish}})
 	}
 	for range s.clients[1:] {
-		select {
-		case m := <-s.reports:
-			r.Stages[m.Stage] = m
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		m, err := await(ctx, s.reports)
+		if err != nil {
+			return err
 		}
+		r.Stages[m.Stage] = m
 	}
 	return nil
 }
@@ -308,16 +316,12 @@ func (s *Server) heard(stage int, f frame, body []byte) error {
 		if err := decode(body, &got.readyBody); err != nil {
 			return err
 		}
-		select {
-		case s.readies <- got:
+		if offer(s.readies, got) {
 			return nil
-		default:
 		}
 	case f.kind == loss && last && len(body) == 8:
-		select {
-		case s.losses <- lossOf{f.iteration, math.Float64frombits(binary.LittleEndian.Uint64(body))}:
+		if offer(s.losses, lossOf{f.iteration, math.Float64frombits(binary.LittleEndian.Uint64(body))}) {
 			return nil
-		default:
 		}
 	case f.kind == report:
 		m := Measured{}

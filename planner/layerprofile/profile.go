@@ -132,9 +132,6 @@ func (p *Profile) Finish(where string) error {
 			if err := r.check(); err != nil {
 				return fmt.Errorf("%s: %w: layer %d (%s) on %s, tensor %d, micro-batch %d: %w", where, ErrProfile, i, l.Name, r.Device, r.Tensor, r.MicroBatch, err)
 			}
-			if j > 0 && compareRuns(l.Runs[j-1], *r) == 0 {
-				return fmt.Errorf("%s: %w: layer %d (%s) on %s, tensor %s: micro-batch %d is given twice", where, ErrProfile, i, l.Name, r.Device, r.degree(), r.MicroBatch)
-			}
 		}
 		l.smooth(falling)
 	}

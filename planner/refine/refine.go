@@ -43,9 +43,9 @@ type Plan struct {
 	Stages      []costmodel.Stage
 }
 
-// Run returns plans that are quicker than those given, at most one for each. job is the model before any spread, whose size says how much work
-// there is; exact asks for five times as much. When ctx has ended, it refines a little all the same.
-func Run(ctx context.Context, job *costmodel.Model, plans []Plan, exact bool) []Plan {
+// Run returns quicker plans than those given, at most one for each. job is the model without any spread; its size decides
+// how much work is done. If ctx has already ended, Run still refines a little.
+func Run(ctx context.Context, job *costmodel.Model, plans []Plan) []Plan {
 	all := make([]*refinement, len(plans))
 	each(len(plans), func(r *refiner, i int) {
 		f := &refinement{model: plans[i].Model, rng: rand.New(rand.NewPCG(1, uint64(i))), batch: plans[i].GlobalBatch}
@@ -62,9 +62,6 @@ func Run(ctx context.Context, job *costmodel.Model, plans []Plan, exact bool) []
 		hurry(context.WithoutCancel(ctx), all, hurried*32/max(32, layers))
 	} else {
 		prices := refinements * 32 / max(32, layers) / len(plans) * min(800, max(80, layers*devices)) / 800
-		if exact {
-			prices *= 5
-		}
 		// Half of the work goes to all, the other half to those that are the quickest then.
 		each(len(all), func(r *refiner, i int) { r.search(ctx, all[i], prices/2) })
 		last := min(finalists, len(all))

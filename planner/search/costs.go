@@ -23,6 +23,8 @@ type Costs interface {
 	Layers() int
 	// Pool is the number of devices of each class.
 	Pool() []int
+	// Grain is the number of devices of each class in a machine.
+	Grain() []int
 	// Shapes are those a stage may have.
 	Shapes() []Shape
 	// Degrees are the fewest and the most stages that a plan may have.
@@ -50,7 +52,3 @@ type Costs interface {
 	// Exact says whether Stage has returned every Pareto point so far.
 	Exact() bool
 }
-
-// grainer is implemented by Costs for which it matters where free devices lie within machines. Grain is the number of devices of each class in a
-// machine. Without it only the number of free devices counts.
-type grainer interface{ Grain() []int }

@@ -66,17 +66,10 @@ type state struct {
 const maxNodes = 4 << 20
 
 func newTable(c Costs, tolerance float64) *table {
-	s := &table{costs: c, factor: 1 - tolerance, pool: c.Pool(), shapes: c.Shapes(), lowest: math.Inf(1)}
+	s := &table{costs: c, factor: 1 - tolerance, pool: c.Pool(), grain: c.Grain(), shapes: c.Shapes(), lowest: math.Inf(1)}
 	s.least, s.most = c.Degrees()
 	for i := range s.shapes {
 		s.kinds = append(s.kinds, c.Kind(i))
-	}
-	s.grain = make([]int, len(s.pool))
-	for i := range s.grain {
-		s.grain[i] = 1
-	}
-	if g, ok := c.(grainer); ok {
-		s.grain = g.Grain()
 	}
 	layers := c.Layers()
 	s.work, s.heaviest = make([]float64, layers+1), make([]float64, layers+1)

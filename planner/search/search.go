@@ -35,9 +35,6 @@ type Result struct {
 	States int         // states visited
 }
 
-// Exact says whether Best[0] is proven to be the cheapest.
-func (r *Result) Exact() bool { return r.Bound >= r.Best[0].Total }
-
 // Options control how thorough a search is. The zero value: exact; reports no progress.
 type Options struct {
 	Progress  Progress
