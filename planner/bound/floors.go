@@ -162,11 +162,11 @@ func (f *floorer) lower(x *layerFloor, at costmodel.DeviceLayer) {
 	if !ok {
 		return
 	}
-	// A larger share takes no less time, but may have measured less of the rest.
+	// A larger share takes at least as much time, but may take less of the rest, or free more memory.
 	for _, r := range curve {
 		if r.MicroBatch > at.Share {
 			run.Update, run.Fixed, run.Activation = min(run.Update, r.Update), min(run.Fixed, r.Fixed), min(run.Activation, r.Activation)
-			run.Selective, run.Freed, run.Sequence = min(run.Selective, r.Selective), min(run.Freed, r.Freed), max(run.Sequence, r.Sequence)
+			run.Selective, run.Freed, run.Sequence = min(run.Selective, r.Selective), max(run.Freed, r.Freed), max(run.Sequence, r.Sequence)
 		}
 	}
 	at.Run = run
