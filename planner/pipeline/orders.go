@@ -18,7 +18,7 @@ const (
 // InFlight is the largest number of micro-batches whose activations a stage holds at a time under 1F1B.
 func InFlight(stage, stages, microBatches int) int { return min(microBatches, stages-stage) }
 
-// alternate is a stage's passes if it begins with some forward passes: then backward and forward alternate until no forward pass is left.
+// alternate are the passes of a stage: some forward passes first, then backward and forward passes in turn.
 func alternate(stage, ahead, microBatches int) []Operation {
 	all := make([]Operation, 0, 2*microBatches)
 	for n := range microBatches + ahead {
@@ -32,9 +32,9 @@ func alternate(stage, ahead, microBatches int) []Operation {
 	return all
 }
 
-// Orders are the passes of each device in an iteration, without times, under a schedule with so many stages on each device: stage k lies on device
-// k mod devices. Interleaved needs micro-batches in multiples of the devices; others have one stage a device. SentAhead has OrdersAhead. Errors
-// wrap ErrPipeline.
+// Orders are the passes of each device in an iteration, without times. Each device has chunks stages; stage k lies on device
+// k mod devices. Interleaved needs a multiple of devices as micro-batches; the other schedules have one stage per device. For
+// SentAhead see OrdersAhead. Errors wrap ErrPipeline.
 func Orders(schedule Schedule, devices, chunks, microBatches int) ([][]Operation, error) {
 	if devices < 1 || chunks < 1 || microBatches < 1 || devices > MaxOperations/microBatches/chunks {
 		return nil, fmt.Errorf("%w: %d devices x %d stages x %d micro-batches; all at least 1, their product at most %d", ErrPipeline, devices, chunks, microBatches, MaxOperations)
@@ -55,9 +55,9 @@ func Orders(schedule Schedule, devices, chunks, microBatches int) ([][]Operation
 	return all, nil
 }
 
-// OrdersAhead are the passes of each stage under H-1F1B (Liang et al., HAPT: Heterogeneity-Aware Automated Parallel Training on Heterogeneous
-// Clusters, arXiv 2509.24859): 1F1B in which stage i begins with warmup[i] forward passes, or all. These must not rise from stage to stage, or
-// stages would wait for each other. Errors wrap ErrPipeline.
+// OrdersAhead are the passes of each stage under H-1F1B (Liang et al., HAPT: Heterogeneity-Aware Automated Parallel Training on
+// Heterogeneous Clusters, arXiv 2509.24859): 1F1B in which stage i begins with up to warmup[i] forward passes. warmup must not
+// rise from stage to stage, or stages would wait for each other. Errors wrap ErrPipeline.
 func OrdersAhead(warmup []int, microBatches int) ([][]Operation, error) {
 	if len(warmup) == 0 || microBatches < 1 || len(warmup) > MaxOperations/microBatches {
 		return nil, fmt.Errorf("%w: %d stages x %d micro-batches; both at least 1, their product at most %d", ErrPipeline, len(warmup), microBatches, MaxOperations)
