@@ -9,11 +9,10 @@ import (
 	"evenkeel/planner/pipeline"
 )
 
-// maxChunks that the search divides the stages of a device into.
+// maxChunks is the largest number of stages per device that the search tries.
 const maxChunks = 8
 
-// bySchedules adds what plans, and starts, which may be some of them, become under other schedules, and keeps those of the schedules that
-// are asked for.
+// bySchedules adds variants of plans and starts (which may overlap) under other schedules, and keeps the schedules in among.
 func (j *Job) bySchedules(ctx context.Context, plans, starts []*Plan, among []string) ([]*Plan, error) {
 	if slices.Equal(among, []string{Schedule1F1B}) {
 		return plans, nil
@@ -37,8 +36,9 @@ func (j *Job) bySchedules(ctx context.Context, plans, starts []*Plan, among []st
 	return others, nil
 }
 
-// reschedule returns what plans become under other schedules: the same stages by ZB-H1, and with micro-batches sent ahead, and their
-// layers dealt to the same devices in 2 to maxChunks rounds, interleaved. Transfers run beside computing, as PyTorch and Megatron-LM have it. Those that do not fit memory, or that the schedule does not allow, are left out.
+// reschedule returns variants of plans under other schedules: the same stages with ZB-H1 and H-1F1B, and interleaved plans that
+// divide each stage into 2 to maxChunks chunks. Transfers overlap with computing, as in PyTorch and Megatron-LM. It leaves out
+// variants that do not fit into memory or that the schedule does not allow.
 func (j *Job) reschedule(ctx context.Context, plans []*Plan, schedules []string) ([]*Plan, error) {
 	var all []*Plan
 	for _, p := range plans {
@@ -78,8 +78,8 @@ func (j *Job) reschedule(ctx context.Context, plans []*Plan, schedules []string)
 	return all, nil
 }
 
-// ahead is a plan by H-1F1B: begun as 1F1B, each stage sends one micro-batch more ahead as long as that is quicker and fits memory. nil: it does not
-// fit.
+// ahead is the plan under H-1F1B. It starts with the warm-up of 1F1B; then stages run one forward pass more ahead as long as that
+// is quicker and fits into memory. nil: the plan does not fit.
 func (j *Job) ahead(ctx context.Context, p *Plan) (*Plan, error) {
 	m := p.MicroBatches()
 	warmup := make([]int, len(p.Stages))
@@ -98,7 +98,7 @@ func (j *Job) ahead(ctx context.Context, p *Plan) (*Plan, error) {
 		}
 		var next *Plan
 		if next, err = j.sendAhead(p, more); next != nil && next.perSample() < best.perSample()*(1-1e-9) {
-			best, i = next, len(warmup) // again from the last stage on
+			best, i = next, len(warmup) // start again from the last stage
 		}
 	}
 	return best, err
@@ -123,7 +123,7 @@ func (j *Job) predicted(q *Plan) (fits bool, err error) {
 	return err == nil, err
 }
 
-// interleave deals the layers of each stage out in chunks, as evenly as can be; nil: a stage has too few.
+// interleave divides the layers of each stage into chunks, as evenly as possible; nil: a stage has too few layers.
 func (p *Plan) interleave(chunks int) *Plan {
 	q := *p
 	q.Schedule, q.Chunks, q.Transfers, q.Stages, q.Predicted = ScheduleInterleaved, chunks, TransfersOverlap, nil, nil
@@ -151,7 +151,7 @@ func (p *Plan) interleave(chunks int) *Plan {
 	return &q
 }
 
-// perLayer are the strategies of a stage's layers, one each.
+// perLayer are the strategies of a stage, one for each layer.
 func (s *Stage) perLayer() []Strategy {
 	var all []Strategy
 	for _, y := range s.Strategies {
@@ -160,7 +160,7 @@ func (s *Stage) perLayer() []Strategy {
 	return all
 }
 
-// appendStrategy adds that of the next layer, to the last run if it is the same.
+// appendStrategy adds the strategy of the next layer. If it equals the last one, that run becomes longer.
 func appendStrategy(all []Strategy, y Strategy) []Strategy {
 	if n := len(all); n > 0 {
 		last := &all[n-1]

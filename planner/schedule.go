@@ -11,10 +11,10 @@ import (
 	"evenkeel/planner/pipeline"
 )
 
-// ErrSchedule is wrapped by errors about schedules that a search does not know, or that a trainer does not run. It is bad input.
+// ErrSchedule is wrapped by errors about schedules that are unknown, or that a trainer does not run. It is bad input.
 var ErrSchedule = badinput.New("planner: invalid schedule")
 
-// Schedules of a plan. "" is 1F1B, too.
+// Schedules of a plan. "" also means 1F1B.
 const (
 	Schedule1F1B        = string(pipeline.OneForwardOneBackward)
 	ScheduleInterleaved = string(pipeline.Interleaved) // 1F1B with several stages on each device: Megatron-LM's virtual pipeline stages
@@ -22,18 +22,18 @@ const (
 	ScheduleAhead       = string(pipeline.SentAhead)   // 1F1B that sends more micro-batches ahead over slow links while stages compute
 )
 
-// TransfersOverlap in a plan says that stages compute while what they send is on its way.
+// TransfersOverlap in a plan says that stages compute while they send and receive.
 const TransfersOverlap = "overlap"
 
-// ScheduleAny asks a search for the quickest of all.
+// ScheduleAny asks a search for the quickest schedule.
 const ScheduleAny = "any"
 
-// Schedules are all that a plan may have.
+// Schedules are all schedules of plans.
 func Schedules() []string {
 	return []string{Schedule1F1B, ScheduleInterleaved, ScheduleZeroBubble, ScheduleAhead}
 }
 
-// schedulesOf are those that a trainer runs; "": any trainer.
+// schedulesOf are the schedules that a trainer runs; "": any trainer.
 func schedulesOf(trainer string) []string {
 	switch trainer {
 	case "megatron":
@@ -46,7 +46,7 @@ func schedulesOf(trainer string) []string {
 	return Schedules()
 }
 
-// schedules are those to search: 1F1B, the one that is asked for, or any that the trainer runs.
+// schedules are the schedules to search: 1F1B, the one that is asked for, or all that the trainer runs.
 func schedules(asked, trainer string) ([]string, error) {
 	all := schedulesOf(trainer)
 	switch asked {
@@ -74,7 +74,7 @@ func (p *Plan) passes() costmodel.Passes {
 // Pipeline is the number of stages with devices of their own: all stages, or those of the first chunk if the schedule is interleaved.
 func (p *Plan) Pipeline() int { return len(p.Stages) / max(1, p.Chunks) }
 
-// scheduleFields reports an unknown schedule, and fields that it does not have.
+// scheduleFields reports an unknown schedule, and fields that the schedule does not have.
 func (p *Plan) scheduleFields() error {
 	switch {
 	case p.Schedule != "" && !slices.Contains(Schedules(), p.Schedule):
@@ -122,7 +122,7 @@ func (p *Plan) validateSchedule() error {
 	return nil
 }
 
-// validateWarmup reports forward passes of h-1f1b by which stages would wait for each other.
+// validateWarmup reports a warm-up of h-1f1b with which stages would wait for each other.
 func (p *Plan) validateWarmup() error {
 	if len(p.Warmup) != len(p.Stages) {
 		return bad("warmup", "has %d entries for %d stages; h-1f1b has one for each", len(p.Warmup), len(p.Stages))

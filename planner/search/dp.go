@@ -242,7 +242,7 @@ func (s *table) join(st *state, next *frontier, c Choice, points []Point, used [
 	for _, p := range points {
 		own := p.Step + c.Busy
 		if s.lowerBound(Front{max(low.Max, own), low.Sum + p.Step + c.Passing, max(low.PerIteration, p.PerIteration), low.Stages}, left) > limit {
-			continue // whatever comes after it
+			continue // with any of the points
 		}
 		for i := range s.before {
 			a := &s.before[i]
@@ -306,7 +306,7 @@ func (s *table) insert(st *state, b node) {
 	for _, n := range st.nodes {
 		a := &s.nodes[n]
 		if a.dominates(&b) {
-			return // and b dominates none of those before a, as a would
+			return // no point before a is dominated by b, or a would dominate it too
 		}
 		if b.dominates(a) {
 			place = n
