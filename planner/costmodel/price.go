@@ -52,12 +52,12 @@ func (c *Condition) strategiesOf(s search.Choice) []int32 {
 
 // Cost is the cost of a pipeline.
 type Cost struct {
-	Seconds float64 // of an iteration: the sum, (micro-batches - 1) times the largest step, the largest per-iteration cost
+	Seconds float64 // of an iteration: sum of steps + (micro-batches - 1) x largest step + largest per-iteration cost
 	Stages  []StageCost
 	Timings []pipeline.Timing // of each stage
-	// Orders are the passes of each device under another schedule than 1F1B, for which Seconds is 0.
+	// Orders are the passes of each device under another schedule than 1F1B. Then Seconds is 0.
 	Orders  [][]pipeline.Operation
-	Overlap bool // in Orders, transfers run beside computing
+	Overlap bool // with Orders: transfers overlap with computing
 }
 
 // UnpricedError reports a layer whose cost under its strategy is unknown.
@@ -71,9 +71,8 @@ func (e *UnpricedError) Error() string {
 	return fmt.Sprintf("planner: stage %d, layer %d: %s", e.Stage, e.Layer, e.Reason)
 }
 
-// Price prices stages, first to last, that train with so many samples in an iteration and in a micro-batch. The stages
-// must follow each other, take devices that the cluster has, and have shares that sum to the micro-batch. The error is an
-// *UnpricedError.
+// Price prices stages, first to last, under 1F1B. The batches are numbers of samples. The stages must follow each other, use
+// devices of the cluster, and have shares that sum to the micro-batch. The error is an *UnpricedError.
 func (m *Model) Price(globalBatch, microBatch int, stages []Stage) (*Cost, error) {
 	cost, _, err := m.priceStages(globalBatch, microBatch, stages, nil)
 	return cost, err
@@ -225,7 +224,8 @@ func (p *Pricer) stage(c *Condition, s *Stage, behind int) *pricedStage {
 	return x
 }
 
-// number is all that a stage's cost depends on: of its shares the largest of each group, of its devices how they lie in machines.
+// number encodes all that the cost of a stage depends on. Of shares that is the largest of each group, of devices their position
+// within machines.
 func (p *Pricer) number(c *Condition, s *Stage, behind int) []byte {
 	key := p.key[:0]
 	add := func(n int) { key = binary.AppendUvarint(key, uint64(n)) }
@@ -258,7 +258,7 @@ func (p *Pricer) number(c *Condition, s *Stage, behind int) []byte {
 	return key
 }
 
-// ReplicaTimes are sums of layers' times on replicas, to divide a micro-batch by. It remembers them and is not safe for concurrent use.
+// ReplicaTimes are the times of layers on a replica, by which a micro-batch is divided. It is not safe for concurrent use.
 type ReplicaTimes struct {
 	m    *Model
 	sums map[replicaKey][][2]float64 // forward, and forward with backward, of the layers before
@@ -269,8 +269,8 @@ type replicaKey struct{ class, tensor, samples int }
 // ReplicaTimes are those of a model.
 func (m *Model) ReplicaTimes() *ReplicaTimes { return &ReplicaTimes{m, map[replicaKey][][2]float64{}} }
 
-// Stage is the seconds that layers from..to-1 take on one replica, those that are checkpointed as if in even parts of the
-// stage; false: not profiled so.
+// Stage is the seconds that layers from..to-1 take on one replica, if the share checkpointed of each layer is recomputed. False: the
+// replica was not profiled with these samples.
 func (t *ReplicaTimes) Stage(class, tensor, samples, from, to int, checkpointed float64) (float64, bool) {
 	k := replicaKey{class, tensor, samples}
 	sums, ok := t.sums[k]

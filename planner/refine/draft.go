@@ -176,7 +176,7 @@ func (r *refiner) deal(d *draft, stage int, groups []costmodel.Group) bool {
 		if math.IsInf(next[g], 1) {
 			return false
 		}
-		level := groups[g].Replicas - given[g]%groups[g].Replicas // all of a level cost the same
+		level := groups[g].Replicas - given[g]%groups[g].Replicas // one sample more on each replica costs the same
 		level = min(level, left)
 		given[g] += level
 		left -= level
