@@ -132,7 +132,6 @@ func (j *Job) unused(p *Plan) []Devices {
 	return all
 }
 
-// price is the price of an iteration.
 func (p *Plan) price(prices map[string]float64) float64 {
 	perHour := 0.0
 	for _, s := range p.Stages[:p.Pipeline()] {

@@ -187,7 +187,6 @@ func (j *Job) refine(ctx context.Context, plans []*Plan) (better []*Plan) {
 	return better
 }
 
-// perSample is the simulated seconds of a sample.
 func (p *Plan) perSample() float64 { return p.Predicted.Simulated / float64(p.GlobalBatch) }
 
 // lowerBound is a lower bound on the seconds per sample, by the work alone or of 1F1B; at most those of the best plan.

@@ -37,7 +37,6 @@ func newPackers(speeds []float64, fixed float64) *packers {
 	return d
 }
 
-// clear empties all ranks.
 func (d *packers) clear() {
 	for i := range d.all {
 		p := &d.all[i]

@@ -28,7 +28,6 @@ type bands struct {
 	moves  uint32 // the largest part of a length by which it moves, x 2^16
 }
 
-// shape is the two lengths of a sample.
 type shape struct{ Source, Target int }
 
 func (s shape) String() string { return fmt.Sprintf("source %d, target %d", s.Source, s.Target) }
@@ -97,7 +96,6 @@ func (b bands) Lay(shapes []shape, none []bool, chance float64) *bands {
 // Groups is the number of groups of all bands.
 func (b *bands) Groups() int { return b.groups }
 
-// of is the band of a source.
 func (b *bands) of(source int) int { return sort.SearchInts(b.edges, source) }
 
 // moved is a length moved up at random.

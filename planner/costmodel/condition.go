@@ -153,7 +153,6 @@ func (c *Condition) Degrees() (least, most int) { return c.options.LeastStages, 
 // Work implements search.Costs.
 func (c *Condition) Work(class, layer int) float64 { return c.work[class][layer] }
 
-// microBatches of an iteration.
 func (c *Condition) microBatches() int { return c.GlobalBatch / c.MicroBatch }
 
 // Total is the seconds of an iteration per sample.

@@ -38,7 +38,6 @@ func (c *Condition) add(groups []Group) {
 	}
 }
 
-// equal is the groups with equal shares.
 func (c *Condition) equal(groups []Group) []Group {
 	all := slices.Clone(groups)
 	for i := range all {

@@ -32,7 +32,6 @@ func (d *devices) Tensors() []int {
 // TensorsOf are the tensor degrees that a class can have, rising.
 func (d *devices) TensorsOf(class int) []int { return d.tensors[class] }
 
-// count is the number of devices of all classes.
 func (d *devices) count() (n int) {
 	for _, c := range d.topology.Classes {
 		n += c.Count
@@ -88,7 +87,6 @@ func (d *devices) machine(s *Stage) int {
 	return before + g.First/d.topology.Classes[g.Class].PerMachine
 }
 
-// together says whether two stages lie in the same machine.
 func (d *devices) together(a, b *Stage) bool {
 	machine := d.machine(a)
 	return machine >= 0 && machine == d.machine(b)

@@ -41,7 +41,6 @@ type item struct {
 	atLevel []int // layers at each option of the hull
 }
 
-// packer holds working memory.
 type packer struct {
 	items    []item
 	upgrades []upgrade
@@ -121,7 +120,6 @@ func (p *packer) fill(relaxed bool) (least float64, all, ok bool) {
 	return least, all, true
 }
 
-// choice appends what fill has chosen.
 func (p *packer) choice(into packed) packed {
 	for _, it := range p.items {
 		for l, n := range it.atLevel {
@@ -133,7 +131,6 @@ func (p *packer) choice(into packed) packed {
 	return into
 }
 
-// setOptions sets the strategies of a kind.
 func (c *Condition) setOptions(f *configuration, it *item, inflight, tensor int, peak, capacity [MaxGroups]float64, weight weights) {
 	it.hull = it.hull[:0]
 	for w := range f.strategies {

@@ -31,7 +31,6 @@ func (c *Condition) Stages(k search.Candidate) (stages []Stage) {
 	return stages
 }
 
-// strategiesOf are the strategies of a stage's layers.
 func (c *Condition) strategiesOf(s search.Choice) []int32 {
 	all := make([]int32, s.To-s.From)
 	if s.Point.Key >= 0 {

@@ -14,7 +14,6 @@ type Passes struct {
 	Overlap  bool  // transfers overlap with computing
 }
 
-// orders are the passes of each device.
 func (p *Passes) orders(stages, microBatches int) ([][]pipeline.Operation, error) {
 	if p.Schedule == pipeline.SentAhead {
 		return pipeline.OrdersAhead(p.Warmup, microBatches)

@@ -107,7 +107,6 @@ func Even(samples, replicas int) []int {
 	return all
 }
 
-// classes are those of the groups.
 func (s *Stage) classes() []int {
 	var all []int
 	for _, g := range s.Groups {

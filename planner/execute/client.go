@@ -145,7 +145,6 @@ func (c *Client) enter(ctx context.Context) error {
 	return nil
 }
 
-// dial connects to a stage.
 func dial(ctx context.Context, address string, k *Keys, peer int, timeout time.Duration) (*link, error) {
 	d := net.Dialer{Timeout: timeout}
 	conn, err := d.DialContext(ctx, "tcp", address)
@@ -207,7 +206,6 @@ func joined(l *link, run string) error {
 	return nil
 }
 
-// order handles a frame from the server.
 func (c *Client) order(f frame, body []byte) error {
 	switch f.kind {
 	case welcome:
@@ -246,7 +244,6 @@ func (c *Client) order(f frame, body []byte) error {
 // verdictTime is how long a stage that lost a neighbour waits for the server to say which stage was lost first.
 const verdictTime = 2 * time.Second
 
-// serverLost is called when the link to the server ends.
 func (c *Client) serverLost(l *link, err error) {
 	if c.finished() {
 		c.cancel(nil)

@@ -111,7 +111,6 @@ func refined(err error, addr net.Addr) error {
 	return fmt.Errorf("TLS with %s: %w", addr, err)
 }
 
-// start starts reading and writing.
 func (l *link) start(limit int, handle func(frame, []byte) error, lost func(*link, error)) {
 	l.limit, l.handle, l.lost = limit, handle, lost
 	l.both.Go(l.read)
@@ -196,7 +195,6 @@ func (l *link) send(o outgoing) {
 	}
 }
 
-// tell queues a frame with a JSON body.
 func (l *link) tell(k kind, v any) {
 	text, err := json.Marshal(v)
 	if err != nil {

@@ -85,7 +85,6 @@ func (b failBody) error() error {
 	return errors.New(b.Text)
 }
 
-// decode reads a body in JSON.
 func decode(body []byte, v any) error {
 	if err := json.Unmarshal(body, v); err != nil {
 		return fmt.Errorf("%w: %w", errFrame, err)

@@ -63,7 +63,6 @@ type Server struct {
 	failed  bool
 }
 
-// client is what the server knows of another stage.
 type client struct {
 	control  *link
 	listen   string
@@ -137,7 +136,6 @@ func (s *Server) prepare() error {
 	return err
 }
 
-// closeAll closes all links, concurrently.
 func (s *Server) closeAll() {
 	var all sync.WaitGroup
 	for _, c := range s.clients {
@@ -307,7 +305,6 @@ func (s *Server) gather(ctx context.Context, r *Result) error {
 	return nil
 }
 
-// heard handles a frame from a client.
 func (s *Server) heard(stage int, f frame, body []byte) error {
 	last := stage == len(s.Job.Plan.Stages)-1
 	switch {
@@ -370,7 +367,6 @@ func (s *Server) end(b failBody, err error) {
 	s.cancel(err)
 }
 
-// lost is called when a link ends.
 func (s *Server) lost(l *link, err error) {
 	s.mu.Lock()
 	c := s.clients[l.peer]

@@ -22,7 +22,6 @@ type worker struct {
 	ended                  time.Time // end of the previous iteration
 }
 
-// received is a micro-batch's floats.
 type received struct {
 	frame
 	floats []float32
@@ -65,7 +64,6 @@ func newWorker(j *Job, number int, t Training) (*worker, error) {
 		in: newPool(j.Plan.MicroBatch * s.in), out: newPool(j.Plan.MicroBatch * s.out), held: make([][]float32, s.inFlight), measured: Measured{Stage: number}}, nil
 }
 
-// fromPrevious handles a frame from the previous stage.
 func (w *worker) fromPrevious(f frame, body []byte) error {
 	switch f.kind {
 	case activation:
@@ -78,7 +76,6 @@ func (w *worker) fromPrevious(f frame, body []byte) error {
 	return fmt.Errorf("%w: kind %d from the previous stage", errFrame, f.kind)
 }
 
-// fromNext handles a frame from the next stage.
 func (w *worker) fromNext(f frame, body []byte) error {
 	switch f.kind {
 	case gradient:
@@ -101,7 +98,6 @@ func take(f frame, body []byte, p *pool, into chan<- received) error {
 	return nil
 }
 
-// receive waits for a micro-batch.
 func receive(ctx context.Context, from <-chan received, iteration uint64, microBatch int) ([]float32, error) {
 	r, err := await(ctx, from)
 	if err == nil && (r.iteration != iteration || int(r.microBatch) != microBatch) {

@@ -214,7 +214,6 @@ func (f *rendering) ranks() []string {
 	return lines
 }
 
-// strategy is the strategy of a layer.
 func (f *rendering) strategy(layer int) planner.Strategy {
 	for _, s := range f.Stages {
 		for _, y := range s.Strategies {

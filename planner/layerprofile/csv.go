@@ -123,7 +123,6 @@ func (s *source) readRows(text []byte) error {
 	return nil
 }
 
-// column is a column of the CSV file.
 type column struct {
 	name     string
 	optional bool                   // may be left out or empty, which means 0
@@ -308,7 +307,6 @@ func (l *Layer) sameSizes(o *Layer) bool {
 		l.Experts == o.Experts && l.ExpertParameters == o.ExpertParameters && l.ExpertBytes == o.ExpertBytes
 }
 
-// sizes is a layer's sizes as text.
 func (l *Layer) sizes() string {
 	text := fmt.Sprintf("%v parameters (%v tied), %v bytes of output", l.Parameters, l.Tied, l.Output)
 	if l.Context > 0 {

@@ -107,7 +107,6 @@ func (s *source) once() error {
 	return nil
 }
 
-// key identifies a measurement of a layer.
 type key struct {
 	device     string
 	degree     Degree
@@ -122,7 +121,6 @@ type origin struct {
 	run int
 }
 
-// in is the file and the line.
 func (o origin) in(layer int) string {
 	return fmt.Sprintf("%s:%d", o.name, o.lines[layer][o.run])
 }

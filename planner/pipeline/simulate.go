@@ -66,7 +66,6 @@ func Simulate(stages []Timing, orders [][]Operation, overlap bool) ([][]Operatio
 	return ops, length, nil
 }
 
-// clock keeps the times of passes.
 type clock struct {
 	stages  []Timing
 	overlap bool

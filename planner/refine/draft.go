@@ -64,7 +64,6 @@ func (r *refiner) draft(p *Plan) *draft {
 	return d
 }
 
-// value prices a draft.
 func (r *refiner) value(d *draft) {
 	d.price = math.Inf(1)
 	stages, ok := r.place(d)

@@ -89,7 +89,6 @@ func Run(ctx context.Context, conditions []Costs, o Options) (*Result, error) {
 	return s.result(ctx)
 }
 
-// run is one search.
 type run struct {
 	tables   []*table
 	progress Progress
@@ -106,7 +105,6 @@ func (s *run) lowerLimit() {
 	}
 }
 
-// each calls work for the tables on all processors.
 func (s *run) each(ctx context.Context, tables []*table, work func(*table)) {
 	queue := make(chan *table)
 	var group sync.WaitGroup

@@ -18,7 +18,7 @@ func Efficient(hist []uint32, c bucket.Cost) (best []int, rate []float64) {
 		top := c.Cap(l)
 		rate[l] = math.Inf(1)
 		try := func(b int) {
-			// Of equals the largest, which comes first.
+			// Of equally good batches the largest wins, because it comes first.
 			if r := c.Seconds(l, b) / float64(b); b <= top && r < rate[l]*(1-1e-12) {
 				best[l], rate[l] = b, r
 			}

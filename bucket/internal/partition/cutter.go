@@ -22,7 +22,6 @@ type cutter struct {
 	durations []float64
 }
 
-// take takes a batch off the row.
 func (c *cutter) take(pos, longest int, most float64) (n, pad int) {
 	return c.row.Take(pos, longest, most*(1+1e-9), c.Size)
 }

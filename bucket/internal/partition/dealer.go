@@ -130,7 +130,7 @@ func (d *dealer) assemble() *Epoch {
 	last := d.cutRest()
 	turn := d.cycles + len(last)
 	if d.crumbs(last) {
-		// They would make a short step of their own; another step takes them instead.
+		// A step of their own would be short, so another step takes them.
 		i := d.r.IntN(d.cycles)
 		d.more[i] = append(d.more[i], last[0]...)
 		turn--
