@@ -31,7 +31,7 @@ type Client struct {
 	steps   chan step
 	mu      sync.Mutex // guards control and the fields below
 	over    bool       // the server needs nothing more from this stage
-	ended   bool       // the server was told why this stage ends, or told it
+	ended   bool       // this stage told the server why it ends, or the server told this stage
 }
 
 // step is the server's order to run an iteration, or to end the run.
@@ -64,7 +64,7 @@ func (c *Client) Run(ctx context.Context) (Measured, error) {
 		c.end(failBody{Text: fmt.Sprintf("stage %d: %v", c.Stage, err)}, err, 0)
 	}
 	if c.control != nil {
-		c.control.close() // first, so that the server hears why before other stages see a link end
+		c.control.close() // first, so that the server knows why before other stages lose their links
 	}
 	for _, l := range c.data {
 		l.close()
@@ -181,7 +181,7 @@ func (c *Client) neighbours(ctx context.Context, w welcomeBody) error {
 		}
 		next, err := secure(ctx, conn, c.Keys, -1, c.timeout)
 		if err != nil {
-			continue // a stranger; if it was the next stage, that informs the server
+			continue // not a stage; if it was the next stage, it informs the server itself
 		}
 		if next.peer != c.Stage+1 || joined(next, w.Run) != nil {
 			next.close()
@@ -193,7 +193,7 @@ func (c *Client) neighbours(ctx context.Context, w welcomeBody) error {
 	}
 }
 
-// joined reads the first frame of the next stage, which shows that it belongs to the same run.
+// joined reads the first frame of the next stage, and checks that it belongs to the same run.
 func joined(l *link, run string) error {
 	f, body, err := readFrame(l.conn, maxControlBytes, nil)
 	if err != nil {
@@ -241,7 +241,7 @@ func (c *Client) order(f frame, body []byte) error {
 	return fmt.Errorf("%w: kind %d from the server", errFrame, f.kind)
 }
 
-// verdictTime is how long a stage that lost a neighbour waits for the server to say which stage was lost first.
+// verdictTime is how long a stage that lost a neighbour waits for the server to report which stage was lost first.
 const verdictTime = 2 * time.Second
 
 func (c *Client) serverLost(l *link, err error) {

@@ -79,9 +79,9 @@ type readyOf struct {
 	readyBody
 }
 
-// Run waits for all clients, trains, and returns the result. If the context is cancelled, it finishes the iteration that has begun, unless
-// that takes longer than ten seconds, and returns the context's error with the result so far. Other errors say that
-// a stage was lost or the loss is not finite, wrap train.ErrUsage, or are what a client reported.
+// Run waits for all clients, trains, and returns the result. If the context is cancelled, it finishes the current iteration, for at most ten
+// seconds, and returns the context's error with the result so far. Other errors say that a stage was lost or that the loss is not finite, wrap
+// train.ErrUsage, or were reported by a client.
 func (s *Server) Run(ctx context.Context) (*Result, error) {
 	if s.Listener != nil {
 		defer func() { _ = s.Listener.Close() }() // it may be closed already
@@ -121,7 +121,7 @@ func (s *Server) Run(ctx context.Context) (*Result, error) {
 	return r, err
 }
 
-// prepare makes the stage and the memory of a batch.
+// prepare makes the stage, and allocates a batch.
 func (s *Server) prepare() error {
 	if err := s.Training.validate(); err != nil {
 		return err
@@ -412,7 +412,7 @@ func (s *Server) admit(ctx context.Context, conn net.Conn) error {
 	if err != nil {
 		return err
 	}
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })() // the end of the run must not wait for a stranger
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })() // the end of the run must not wait for this connection
 	f, body, err := readFrame(l.conn, maxControlBytes, nil)
 	if err != nil {
 		l.close()
@@ -479,8 +479,7 @@ func (s *Server) refusal(l *link, h helloBody) string {
 
 func short(hash string) string { return hash[:min(len(hash), 12)] }
 
-// reachable is the address at which other stages reach a client. If the client listens on all its addresses, it is the one that it
-// connected from.
+// reachable is the address at which other stages reach a client. If the client listens on all addresses, it is the one from which it connected.
 func reachable(listen string, from net.Addr) string {
 	host, port, err := net.SplitHostPort(listen)
 	if err != nil {

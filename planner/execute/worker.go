@@ -59,7 +59,7 @@ func newWorker(j *Job, number int, t Training) (*worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errUnsupported, err)
 	}
-	// Neighbours are ahead by at most the micro-batches in flight.
+	// Neighbours are ahead by at most the number of micro-batches in flight.
 	return &worker{stage: s, order: orders[number], activations: make(chan received, stages+1), gradients: make(chan received, stages+1), echoes: make(chan struct{}, 1),
 		in: newPool(j.Plan.MicroBatch * s.in), out: newPool(j.Plan.MicroBatch * s.out), held: make([][]float32, s.inFlight), measured: Measured{Stage: number}}, nil
 }

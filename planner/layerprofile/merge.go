@@ -6,9 +6,8 @@ import (
 	"slices"
 )
 
-// Merge joins profiles of one model that were measured on different devices: all files must have the same layers, and no measurement may
-// be in two of them. The times are as in the files; the warnings are those of reading the merged profile. Errors wrap ErrProfile and name
-// files and lines.
+// Merge joins profiles of one model that were measured on different devices. All files must have the same layers, and no measurement may be in
+// two files. Times are as in the files; warnings are those of the merged profile. Errors wrap ErrProfile and name files and lines.
 func Merge(paths ...string) (*Profile, error) {
 	if len(paths) < 2 {
 		return nil, fmt.Errorf("%w: %d files to merge; want at least 2", ErrProfile, len(paths))
