@@ -116,6 +116,9 @@ const (
 // StageCost is the cost of a stage, term by term.
 type StageCost = costmodel.StageCost
 
+// String describes a stage in a line: its layers and its devices.
+func (s *Stage) String() string { return s.layersText() + " on " + s.devicesText() }
+
 func (s *Stage) layersText() string {
 	if s.To == s.From+1 {
 		return fmt.Sprintf("layer %d", s.From)
