@@ -81,8 +81,8 @@ func (j *Job) price(p *Plan) (*costmodel.Cost, error) {
 	if err := p.Validate(len(j.Profile.Layers)); err != nil {
 		return nil, err
 	}
-	if err := j.checkSpread(p.spread()); err != nil {
-		return nil, err
+	if why := j.model.WhyNot(p.spread()); why != "" {
+		return nil, fmt.Errorf("%w: %s", ErrPlan, why)
 	}
 	j = j.in(p.spread())
 	var stages []costmodel.Stage

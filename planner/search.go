@@ -119,15 +119,10 @@ func (j *Job) Search(ctx context.Context, options SearchOptions) (*Result, error
 	if plans, err = j.bySchedules(ctx, plans, j.starts(plans, conditions, found.Best), among); err != nil {
 		return nil, err
 	}
-	r.rank(plans)
-	j.limit(ctx, r, among, options)
-	return r, nil
-}
-
-// rank sorts the plans, the quickest first.
-func (r *Result) rank(plans []*Plan) {
 	slices.SortStableFunc(plans, func(a, b *Plan) int { return cmp.Compare(a.perSample(), b.perSample()) })
 	r.Plan, r.Others = plans[0], plans[1:]
+	j.limit(ctx, r, among, options)
+	return r, nil
 }
 
 // limit sets the lower bound for these schedules.

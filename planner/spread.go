@@ -1,10 +1,6 @@
 package planner
 
-import (
-	"fmt"
-
-	"evenkeel/planner/costmodel"
-)
+import "evenkeel/planner/costmodel"
 
 // spread is what the replicas of the plan divide among devices, besides tensors.
 func (p *Plan) spread() costmodel.Spread {
@@ -35,12 +31,4 @@ func (j *Job) in(s costmodel.Spread) *Job {
 	k := *j
 	k.model, k.classes = j.model.In(s), j.topology.Units(s.Context).Classes
 	return &k
-}
-
-// checkSpread reports degrees that the layers or machines of the job do not allow.
-func (j *Job) checkSpread(s costmodel.Spread) error {
-	if why := j.model.WhyNot(s); why != "" {
-		return fmt.Errorf("%w: %s", ErrPlan, why)
-	}
-	return nil
 }
