@@ -7,14 +7,14 @@ import (
 	"evenkeel/bucket/internal/input"
 )
 
-// What to do with a sample that fits nowhere.
+// What to do with a sample that fits into no batch.
 const (
 	Refuse   = "error"
 	Skip     = "skip"
 	Truncate = "truncate"
 )
 
-// DefaultMixing costs about 1% of an epoch.
+// DefaultMixing makes an epoch about 1% longer.
 const DefaultMixing = 0.2
 
 // Config says what to plan. Zero values mean the default.
@@ -24,18 +24,19 @@ type Config struct {
 	Mixing   *float64  // 0 (sorted: the shortest epoch) to 1 (random order); nil: DefaultMixing. Not packed, where the order is always random
 	Overlong string    // Refuse (default), Skip, Truncate
 
-	// MicroBatches is the number of batches of the fastest rank in a step, at most 64. 1: every rank has one. Above 1: slower ranks have
-	// fewer, and a rank that would wait gets one more of short samples. 0: the same, and the fastest rank has as many as it is times
-	// faster than the rank at the lower quartile.
+	// MicroBatches is the number of batches of the fastest rank in a step, at most 64. 1: every rank has one batch. Above 1: slower
+	// ranks have fewer, and a rank that would wait gets another batch of short samples. 0: the speed of the fastest rank over that
+	// of the rank at the lower quartile.
 	MicroBatches int
-	// MaxSamples and MaxTokens (padding counted) size a step over all ranks: they are divided among its places for batches, and
-	// batches of short samples beside these come on top. 0: as many as are efficient.
+	// MaxSamples and MaxTokens (with padding) limit a step over all ranks. They are divided among the batches of the step, without
+	// the additional batches of short samples. 0: as many as are efficient.
 	MaxSamples, MaxTokens int
-	// PadTo and BatchMultiple, 0 or 1: none, are what lengths are padded to and what batch sizes the device computes in.
+	// PadTo and BatchMultiple: lengths are padded to multiples of PadTo, and the device computes multiples of BatchMultiple samples.
+	// 0 or 1: none.
 	PadTo, BatchMultiple int
 }
 
-// Complete sets defaults and refuses what cannot be. Errors are of ErrInput.
+// Complete sets defaults and refuses invalid settings. Errors are of ErrInput.
 func (f *Config) Complete() error {
 	if err := f.completeSpeeds(); err != nil {
 		return err

@@ -31,5 +31,5 @@ func (l Lengths) Histogram() []uint32 {
 	return n
 }
 
-// Checksum names the lengths: XXH3 of their little-endian bytes, in hexadecimal.
+// Checksum identifies the lengths: XXH3 of their little-endian bytes, in hexadecimal.
 func (l Lengths) Checksum() string { return input.Checksum(slices.Values(l)) }

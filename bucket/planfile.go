@@ -17,8 +17,8 @@ import (
 	"evenkeel/bucket/stepcost"
 )
 
-// Plan is how an epoch of a data set is cut, as its file holds it. A package of a mode makes it (plain.Make, packed.Make, paired.Make), or binds one
-// that was read to its lengths; the result is a Planner.
+// Plan says how the epochs of a data set are cut into batches. It is what a plan file holds. A package of a mode makes it
+// (plain.Make, packed.Make, paired.Make), or binds a plan that was read to its lengths; the result is a Planner.
 type Plan struct {
 	Version       int       `json:"version"`
 	Samples       int       `json:"samples"`
@@ -37,7 +37,7 @@ type Plan struct {
 	Overlong      string    `json:"overlong"`
 	Limit         int       `json:"limit"` // longest length that is batched
 	Prediction    string    `json:"prediction"`
-	Tile          int       `json:"tile,omitempty"` // tokens of a tile, where the prediction is a fit of whole tiles
+	Tile          int       `json:"tile,omitempty"` // tokens of a tile, if the prediction rounds tokens up to whole tiles
 
 	// Anchors are the anchor durations in seconds on the fastest rank, rising. A batch takes no longer than the largest anchor that the
 	// most efficient batch of its length reaches, unless a single sample does.
@@ -46,45 +46,44 @@ type Plan struct {
 	LowerBoundSeconds float64 `json:"lower_bound_seconds"`
 	Score
 
-	// Table and Memory (bytes; 0: the largest peak that ran) are what the cost comes
-	// from, so that a schedule needs the plan and the lengths alone.
+	// Table and Memory (bytes; 0: the largest peak that ran) define the cost, so that a schedule needs only the plan and the lengths.
 	Table    stepcost.Table `json:"table"`
 	Memory   int64          `json:"memory_bytes"`
-	Checksum string         `json:"checksum"` // of all the rest, as Write writes it
+	Checksum string         `json:"checksum"` // of all other fields, as Write writes them
 }
 
-// Settings are what planning finds beside the anchors, by cutting whole epochs.
+// Settings are what planning finds by cutting whole epochs, besides the anchors.
 type Settings struct {
-	// Dither is the largest part of its anchor by which a batch is made shorter, at random, so that batches of other lengths end together
-	// in every epoch.
+	// Dither is the largest part of the anchor by which a batch is shortened at random, so that in every epoch batches of other
+	// lengths end together.
 	Dither float64 `json:"dither"`
-	// DitherFrom is the size of the most efficient batch from which on batches are made shorter.
+	// DitherFrom is the smallest most efficient batch that is shortened, in samples.
 	DitherFrom int `json:"dither_from"`
-	// Tolerance is by how much, relatively, the durations of the batches in a step may differ for the sake of chance.
+	// Tolerance is the largest relative difference between the durations of batches that may be mixed at random into one step.
 	Tolerance float64 `json:"tolerance"`
-	// EvenSteps, above 0 in small data sets, is how many steps the samples fill; anchors shrink for that.
+	// EvenSteps, above 0 in small data sets, is the number of steps that the samples fill; anchors are shortened for that.
 	EvenSteps int `json:"even_steps"`
-	// StepDurations: in a small data set without mixing each step has the duration that is best for the epoch, in place of the anchors.
+	// StepDurations: in a small data set without mixing, each step has the duration that is best for the epoch, instead of an anchor.
 	StepDurations bool `json:"step_durations,omitempty"`
-	// BandArea of two lengths: the width of a band of sources, in the logarithm, times its batches.
+	// BandArea, for two lengths: the width of a band of sources (as a logarithm) times its number of batches.
 	BandArea float64 `json:"band_area,omitempty"`
-	// FreeCut of two lengths: batches end where the epoch takes the least work, however long each lasts, in place of the anchors.
+	// FreeCut, for two lengths: batches are cut for the least work of the epoch, whatever their durations, not to the anchors.
 	FreeCut bool `json:"free_cut,omitempty"`
 }
 
-// Band is a range of lengths and what the middle of the data set there gets, for people.
+// Band is a range of lengths, and the batches of these lengths, for people to read.
 type Band struct {
-	Upper   int     `json:"upper"`            // longest length, of two the longest source; the shortest is the one before's plus 1
-	Target  int     `json:"target,omitempty"` // where there are two, the longest
+	Upper   int     `json:"upper"`            // longest length (of two lengths, source); the shortest is the previous Upper plus 1
+	Target  int     `json:"target,omitempty"` // longest target, with two lengths
 	Samples int     `json:"samples"`          // in the data set
-	Batch   int     `json:"batch"`            // samples of a batch of the longest on the fastest rank; of two lengths the mean in the predicted epoch
-	Seconds float64 `json:"seconds"`          // predicted of such a batch there
+	Batch   int     `json:"batch"`            // samples of a batch of the longest on the fastest rank; with two lengths the predicted mean
+	Seconds float64 `json:"seconds"`          // predicted, of such a batch on that rank
 }
 
 // planVersion is that of the plan file.
 const planVersion = 2
 
-// NewPlan begins the plan of a configuration that is complete.
+// NewPlan begins a plan from a complete configuration.
 func NewPlan(f Config, samples int) Plan {
 	return Plan{Version: planVersion, Samples: samples, Mixing: *f.Mixing, Ranks: f.Ranks, Speeds: f.Speeds, MicroBatches: f.MicroBatches, MaxSamples: f.MaxSamples,
 		MaxTokens: f.MaxTokens, PadTo: f.PadTo, BatchMultiple: f.BatchMultiple, Overlong: f.Overlong, Prediction: "formula"}
@@ -97,16 +96,16 @@ type Planner interface {
 	Cost() Cost
 	// Schedule cuts an epoch of the lengths that the plan was made for.
 	Schedule(l Lengths, seed, epoch uint64) *Schedule
-	// Rest plans what is left of an epoch, by the same costs, for other ranks.
+	// Rest plans the rest of an epoch for other ranks, with the same costs.
 	Rest(l Lengths, g Group) (Planner, error)
-	// StepSize is what a step of the predicted epoch holds over all ranks, in the mean: the batch of the optimizer. Tokens are without
-	// padding; of two lengths both count.
+	// StepSize is the mean size of a step over all ranks in the predicted epoch: the batch of the optimizer. Tokens are without
+	// padding; with two lengths both count.
 	StepSize() (samples, tokens float64)
-	// StepBatches is how many batches each rank has in a full step, without those of short samples beside the others.
+	// StepBatches is the number of batches of each rank in a full step, without additional batches of short samples.
 	StepBatches() []int
 }
 
-// From says by what the plan predicts, where that is a table: a schedule then needs the plan and the lengths alone.
+// From records the table from which a cost was made, if there is one. A schedule then needs only the plan and the lengths.
 func (p *Plan) From(c any) {
 	switch t := c.(type) {
 	case *stepcost.Model:
@@ -118,7 +117,7 @@ func (p *Plan) From(c any) {
 	}
 }
 
-// CheckData holds the mode that binds a plan, and its lengths, to those that the plan was made for.
+// CheckData reports if a plan was made for another mode or for other lengths.
 func (p *Plan) CheckData(packed, pairs bool, samples int, sum string) error {
 	switch {
 	case p.Pairs && !pairs:
@@ -134,7 +133,7 @@ func (p *Plan) CheckData(packed, pairs bool, samples int, sum string) error {
 	return nil
 }
 
-// Of are samples of one length, as this plan cuts them.
+// Of are the samples of a schedule of this plan, for samples of one length.
 func (p *Plan) Of(l Lengths) Samples {
 	limit := p.Limit
 	tokens := func(samples []uint32) (n int) {
@@ -231,7 +230,7 @@ func (p *Plan) ConfigOf(g Group) Config {
 	return f
 }
 
-// check holds a plan to what Schedule needs.
+// check reports fields with which Schedule would not work.
 func (p *Plan) check() error {
 	f := p.Config()
 	if err := f.Complete(); err != nil {

@@ -8,7 +8,7 @@ import (
 	"evenkeel/bucket/internal/input"
 )
 
-// State says where in an epoch a job stands: under 1 KB of JSON, where its ranks have always been the plan's. Step is the number of steps done.
+// State says how far a job is in an epoch. It takes less than 1 KB of JSON if the ranks were always those of the plan.
 type State struct {
 	Version int    `json:"version"` // 1
 	Data    string `json:"data"`    // checksum of the lengths
@@ -16,8 +16,8 @@ type State struct {
 	Ranks   int    `json:"ranks"`
 	Seed    uint64 `json:"seed"`
 	Epoch   uint64 `json:"epoch"`
-	Step    int    `json:"step"`
-	Parts   []Part `json:"parts,omitempty"` // of the epoch so far, where not the plan's own ranks made all of it
+	Step    int    `json:"step"`            // number of steps done
+	Parts   []Part `json:"parts,omitempty"` // of the epoch so far, if other ranks than the plan's made some of it
 }
 
 // maxState bounds what ReadState takes.
@@ -43,19 +43,19 @@ type Group struct {
 	Speeds []float64
 }
 
-// Part is the steps of an epoch that one group of ranks made of what the groups before it had left.
+// Part is the steps of an epoch that one group of ranks made from what the groups before it had left.
 type Part struct {
 	Ranks  int       `json:"ranks"`
 	Speeds []float64 `json:"speeds,omitempty"` // absent: all 1
-	Plan   string    `json:"plan"`             // checksum of the plan of what was left
-	Steps  int       `json:"steps"`            // that were made
+	Plan   string    `json:"plan"`             // checksum of the plan for what was left
+	Steps  int       `json:"steps"`            // number of steps made
 }
 
 func (p *Part) is(g Group) bool { return p.Ranks == g.Ranks && slices.Equal(p.Speeds, g.Speeds) }
 
-// Resume cuts what is left of the epoch in which a job stands, for a group of ranks, and returns the step to go on with. A group other
-// than the state's gets a plan of its own, by the same costs, for the samples that no step has had: nothing is lost or repeated. It cuts all
-// earlier parts of the epoch anew, and needs 8 bytes a sample for what is left. Another plan can go on only where no step of the
+// Resume cuts the rest of a job's epoch for a group of ranks, and returns the step to continue with. If the group is not that of the
+// state, it gets a new plan, with the same costs, for the samples that were in no step yet; none is lost or repeated. Resume cuts all
+// earlier parts of the epoch again, and needs 8 bytes for each sample that is left. Another plan can only continue if no step of the
 // epoch is done. Errors are of ErrInput.
 func Resume(p Planner, l Lengths, s State, g Group) (*Schedule, int, error) {
 	plan := p.File()
@@ -92,7 +92,7 @@ func Resume(p Planner, l Lengths, s State, g Group) (*Schedule, int, error) {
 	return left, s.Step, nil
 }
 
-// parts are the state's, at least one: where it has none, that of the plan's own group.
+// parts are the parts of a state, or one part with the plan's own ranks if the state has none.
 func (p *Plan) parts(s State) ([]Part, error) {
 	sum, err := p.sum()
 	if err != nil {
@@ -121,11 +121,11 @@ func (p *Plan) parts(s State) ([]Part, error) {
 	return parts, nil
 }
 
-// cutPart cuts what is left for a part's group. The plan of it is checked against the part's, or written there.
+// cutPart cuts what is left for the group of a part. It checks the checksum of the plan in the part, or sets it.
 func cutPart(p Planner, left *Schedule, part *Part, s State) (*Schedule, error) {
 	q, file := p, *p.File()
 	switch {
-	case left.at == nil && part.is(Group{file.Ranks, file.Speeds}): // all of it, for the plan's own ranks
+	case left.at == nil && part.is(Group{file.Ranks, file.Speeds}): // the whole epoch, for the plan's own ranks
 	case len(left.of.Lengths) == 0:
 		file.Ranks, file.Speeds, file.Samples, file.Data = part.Ranks, part.Speeds, 0, left.of.Lengths.Checksum()
 	default:
@@ -158,7 +158,7 @@ func cutPart(p Planner, left *Schedule, part *Part, s State) (*Schedule, error) 
 	return out, nil
 }
 
-// after is what a schedule leaves after so many steps, to be cut.
+// after is what a schedule leaves to cut after a number of steps.
 func (s *Schedule) after(steps int) *Schedule {
 	gone := make([]bool, len(s.of.Lengths))
 	for i := range steps {

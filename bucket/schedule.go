@@ -26,34 +26,34 @@ type Schedule struct {
 
 	of Samples
 
-	// Where it is the rest of an epoch that other ranks began, the samples are those that they left:
-	at     []uint32 // positions in the data set; nil: all of it is here
-	before int      // steps that others made
-	parts  []Part   // theirs, and this one
+	// If other ranks began the epoch, this schedule has the samples that they left:
+	at     []uint32 // their positions in the data set; nil: all samples
+	before int      // number of steps that other ranks made
+	parts  []Part   // those of other ranks, and this one
 }
 
-// Samples are those of a schedule, as the mode sees them that cut it.
+// Samples are the samples of a schedule, as seen by the mode that cut it.
 type Samples struct {
 	Lengths Lengths
 	Order   *ordering.Order
 	Limit   int                        // longest length that is batched
-	Tokens  func(samples []uint32) int // over which a loss is a mean
+	Tokens  func(samples []uint32) int // number of tokens over which a mean loss is taken
 	Skips   func(length uint32) bool   // whether samples of a length are left out
 }
 
-// NewSchedule is for the packages of the modes.
+// NewSchedule makes a schedule. It is for the packages of the modes.
 func NewSchedule(ranks, skipped int, steps []uint32, batches []Batch, of Samples) *Schedule {
 	return &Schedule{Ranks: ranks, Skipped: skipped, Steps: steps, Batches: batches, of: of}
 }
 
-// Len is the number of steps, without those that other ranks made.
+// Len is the number of steps, without those of other ranks.
 func (s *Schedule) Len() int { return len(s.Steps) - 1 }
 
 // Step is the batches of one step.
 func (s *Schedule) Step(i int) []Batch { return s.Batches[s.Steps[i]:s.Steps[i+1]] }
 
-// Samples are a batch's, as positions in the data set. The first call sorts the data set
-// unless Fill did; not to be changed.
+// Samples are the samples of a batch, as positions in the data set. They must not be changed. The first call sorts the data set,
+// unless Fill did.
 func (s *Schedule) Samples(b Batch) []uint32 { return s.named(s.own(b)) }
 
 func (s *Schedule) own(b Batch) []uint32 {
@@ -68,7 +68,7 @@ func (s *Schedule) Fill() {
 	}
 }
 
-// named are samples by their positions in the data set.
+// named turns positions among the samples of this schedule into positions in the data set.
 func (s *Schedule) named(own []uint32) []uint32 {
 	if s.at == nil {
 		return own
@@ -80,7 +80,7 @@ func (s *Schedule) named(own []uint32) []uint32 {
 	return out
 }
 
-// shortest is the position of a shortest sample that is batched.
+// shortest is the position of the shortest sample that is batched.
 func (s *Schedule) shortest() (at int) {
 	least := ^uint32(0)
 	for i, v := range s.of.Lengths {
@@ -108,11 +108,11 @@ func (s *Schedule) All() Steps {
 	}
 }
 
-// Recurrence is the share of the pairs of samples in one step of an epoch that share a step in the next epoch too, under a
-// seed, and what it would be if samples were drawn at random for steps of these sizes. It sorts the data set twice.
+// Recurrence is the share of pairs of samples in one step of an epoch that also share a step of the next epoch, and what that share
+// would be if samples were drawn at random for steps of these sizes. It sorts the data set twice.
 func Recurrence(p Planner, l Lengths, seed, epoch uint64) (again, random float64) {
 	next := p.Schedule(l, seed, epoch+1)
-	step := make([]uint32, len(l)) // from 1; 0: in none
+	step := make([]uint32, len(l)) // of each sample, from 1; 0: in no step
 	for i := range next.Len() {
 		for _, b := range next.Step(i) {
 			for _, s := range next.Samples(b) {

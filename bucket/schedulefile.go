@@ -33,8 +33,8 @@ type Header struct {
 	Limit   int    `json:"limit"`            // longest length that is batched
 	Packed  bool   `json:"packed,omitempty"` // a batch's samples lie end to end
 	Pairs   bool   `json:"pairs,omitempty"`  // samples have two lengths, padded apart
-	Idle    int    `json:"idle"`             // position of a shortest sample: for a rank without a batch, with weight 0
-	Parts   []Part `json:"parts,omitempty"`  // of the epoch, where not the plan's own ranks make all of it; the last is this one
+	Idle    int    `json:"idle"`             // position of the shortest sample: a rank without a batch takes it with weight 0
+	Parts   []Part `json:"parts,omitempty"`  // of the epoch, if other ranks than the plan's make some of it; the last is this one
 }
 
 // Line is a batch: one line of a schedule file.
@@ -42,8 +42,8 @@ type Line struct {
 	Step   int     `json:"step"`
 	Rank   int     `json:"rank"`
 	Weight float64 `json:"weight"` // of the batch's mean loss over samples: its samples x ranks / the step's samples
-	// TokenWeight is that of its mean loss over tokens (of two lengths, the targets'): its tokens, padding left out, x ranks / the
-	// step's tokens; 0 in files that lack it.
+	// TokenWeight is the weight of its mean loss over tokens without padding (of two lengths, over targets): its tokens x ranks / the
+	// step's tokens. 0 in files without it.
 	TokenWeight float64  `json:"token_weight"`
 	Samples     []uint32 `json:"samples"`
 }
@@ -67,7 +67,7 @@ func (p *Plan) Header(s *Schedule, seed, epoch uint64, from int) (Header, error)
 	return Header{scheduleFormat, 1, p.Samples, s.Ranks, p.Data, sum, seed, epoch, from, s.before + s.Len(), s.Skipped, limit, p.Packed, p.Pairs, idle, s.parts}, err
 }
 
-// State is a job's after so many steps of the epoch.
+// State is the state of a job after a number of steps of the epoch.
 func (h *Header) State(step int) State {
 	s := State{Version: 1, Data: h.Data, Plan: h.Plan, Ranks: h.Ranks, Seed: h.Seed, Epoch: h.Epoch, Step: step, Parts: slices.Clone(h.Parts)}
 	if last := len(s.Parts) - 1; last >= 0 {
@@ -79,8 +79,7 @@ func (h *Header) State(step int) State {
 	return s
 }
 
-// Lines gives every batch of the schedule from a step on to the function, in order of
-// step and rank; it stops at its error. Samples are not to be changed or kept.
+// Lines calls f with every batch from a step on, in order of step and rank, and stops at an error. f must not change or keep samples.
 func (s *Schedule) Lines(from int, f func(Line) error) error {
 	from -= s.before
 	var lines []Line
@@ -151,8 +150,7 @@ func WriteSchedule(w io.Writer, h Header, s *Schedule) error {
 	return err
 }
 
-// ScheduleReader reads a schedule file, ours or one that another system exported in the
-// same form: Next gives its lines.
+// ScheduleReader reads a schedule file of this program, or of another system in the same format. Next returns its lines.
 type ScheduleReader struct {
 	Header Header
 
@@ -212,8 +210,8 @@ func (s *ScheduleReader) read() ([]byte, error) {
 	}
 }
 
-// Next is the next batch; io.EOF after the last. Steps never fall, ranks and samples are
-// within the header's numbers. After an error it gives that again.
+// Next returns the next batch, or io.EOF after the last. Steps never fall; ranks and samples are within the numbers of the header.
+// After an error it returns the same error again.
 func (s *ScheduleReader) Next() (l Line, err error) {
 	if s.end == nil {
 		l, s.end = s.next()

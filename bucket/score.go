@@ -10,12 +10,10 @@ import (
 type Cost interface {
 	// Seconds of a batch of that many samples padded to length.
 	Seconds(length, batch int) float64
-	// Cap is the largest batch of that length that fits into memory; 0: none. That of a longer
-	// length is no larger.
+	// Cap is the largest batch of that length that fits into memory; 0: none. It never rises with the length.
 	Cap(length int) int
-	// Breaks are batch sizes, rising, between which Seconds of that length is a straight
-	// line in the batch; none where it is one from 1 to Cap. By them the most efficient
-	// batch is found exactly.
+	// Breaks are rising batch sizes. Between two of them, Seconds of that length is linear in the batch; none: it is linear from 1 to
+	// Cap. They serve to find the most efficient batch exactly.
 	Breaks(length int) []int
 }
 
@@ -23,17 +21,17 @@ type Cost interface {
 type Measured struct {
 	Seconds     float64 // on a rank of speed 1
 	OutOfMemory bool
-	// Tokens and Cells (tokens with padding), of which the second pair is used where samples have a source and a target.
+	// Tokens and Cells (tokens with padding): of sources and of targets, or only the first of each if samples have one length.
 	Tokens, Cells [2]float64
 }
 
-// Measurer is a Cost of batches that are not all padded to their longest sample: Judge asks it about each batch.
+// Measurer is a Cost that measures batches itself, for modes that do not pad a batch to its longest sample.
 type Measurer interface {
 	Cost
 	Measure(lengths []uint32) Measured
 }
 
-// Padded is what a batch of samples takes that are padded to one length.
+// Padded is what a batch takes whose samples are padded to one length.
 func Padded(c Cost, length, batch int, tokens float64) Measured {
 	return Measured{Seconds: c.Seconds(length, batch), OutOfMemory: batch > c.Cap(length), Tokens: [2]float64{tokens}, Cells: [2]float64{float64(length * batch)}}
 }
@@ -45,7 +43,7 @@ type Score struct {
 	Imbalance    float64 `json:"imbalance"`     // sum of maxima / sum of means over ranks
 	ImbalanceP99 float64 `json:"imbalance_p99"` // of max / mean per step
 	Padding      float64 `json:"padding"`       // share of padded tokens
-	// Of two lengths, each by itself.
+	// With two lengths, each by itself.
 	SourcePadding float64 `json:"source_padding,omitempty"`
 	TargetPadding float64 `json:"target_padding,omitempty"`
 	OutOfMemory   int     `json:"out_of_memory"` // batches
@@ -56,7 +54,7 @@ type Score struct {
 
 // Scorer adds up the batches of an epoch, step by step.
 type Scorer struct {
-	// Times, if given, gets every step's seconds per rank, not to be kept.
+	// Times, if given, is called with the seconds of each rank in every step; it must not keep them.
 	Times func(step int, perRank []float64)
 
 	speeds, now   []float64
@@ -66,12 +64,12 @@ type Scorer struct {
 	oom           int
 }
 
-// NewScorer scores for ranks of these speeds.
+// NewScorer makes a Scorer for ranks of these speeds.
 func NewScorer(speeds []float64) *Scorer {
 	return &Scorer{speeds: speeds, now: make([]float64, len(speeds))}
 }
 
-// Batch takes in a batch of the present step.
+// Batch adds a batch to the current step.
 func (s *Scorer) Batch(rank int, m Measured) {
 	s.now[rank] += m.Seconds / s.speeds[rank]
 	for k := range 2 {
@@ -82,7 +80,7 @@ func (s *Scorer) Batch(rank int, m Measured) {
 	}
 }
 
-// Step ends the present step.
+// Step ends the current step.
 func (s *Scorer) Step() {
 	sum, most := 0.0, 0.0
 	for _, v := range s.now {
@@ -101,7 +99,7 @@ func (s *Scorer) Step() {
 	clear(s.now)
 }
 
-// Score is that of all steps so far.
+// Score is the score of all steps so far.
 func (s *Scorer) Score() Score {
 	out := Score{EpochSeconds: s.maxima, Steps: len(s.ratios), OutOfMemory: s.oom}
 	if len(s.ratios) == 0 {
@@ -117,7 +115,7 @@ func (s *Scorer) Score() Score {
 	return out
 }
 
-// Steps is a schedule from anywhere: the next step's batches per rank, nil at the end.
+// Steps iterates over the steps of a schedule: it returns the batches of the next step, or nil at the end.
 type Steps func() (batches []RankBatch, err error)
 
 // RankBatch is one batch of a rank in a step.
@@ -126,7 +124,7 @@ type RankBatch struct {
 	Samples []uint32
 }
 
-// Listed gives steps that lie in memory to Judge.
+// Listed iterates over steps in memory.
 func Listed(s [][]RankBatch) Steps {
 	i := 0
 	return func() ([]RankBatch, error) {
@@ -138,9 +136,9 @@ func Listed(s [][]RankBatch) Steps {
 	}
 }
 
-// Judge scores any schedule. Batches are padded to their longest sample, unless the cost is a Measurer that says otherwise, and
-// samples are cut to limit if that is above 0. A sample that appears in no batch is lost, beyond its first time repeated.
-// Times, if given, gets every step's seconds per rank, not to be kept.
+// Judge scores any schedule. Batches are padded to their longest sample, unless the cost is a Measurer, and samples are cut to limit
+// if that is above 0. A sample in no batch is lost; each time after the first it is repeated. times, if given, is called with the
+// seconds of each rank in every step; it must not keep them.
 func Judge(l Lengths, steps Steps, c Cost, speeds []float64, limit int, times func(step int, perRank []float64)) (Score, error) {
 	s := NewScorer(speeds)
 	s.Times = times

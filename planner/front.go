@@ -16,17 +16,17 @@ type Priced struct {
 	Price float64 // of an iteration, in the unit of the prices
 }
 
-// maxPrice of an hour keeps that of a plan finite.
+// maxPrice is the highest price of an hour. It keeps the price of a plan finite.
 const maxPrice = 1e18
 
-// maxParts of a cluster are searched for a front.
+// maxParts is the largest number of parts of a cluster that Front searches.
 const maxParts = 256
 
-// Front searches the plans of which none is both quicker and cheaper than another, by time and price of a sample, the quickest first.
-// prices are of an hour of each class's device; a plan pays for the devices that it uses. Besides the whole cluster parts of it are
-// searched, each class with all its machines, half of them, a quarter and so on, or none: there may be plans between them that are not
-// found. Of options the trainer and the schedule count, and a plan on a part is not refined. quickest, if not nil, is a plan that was
-// found already. Errors wrap ErrOptions, ErrInfeasible, or those of Search about the options.
+// Front searches for the plans that no other plan beats in both time and price per sample, the quickest first. prices are the
+// prices of an hour of each class's device; a plan pays for the devices that it uses. Besides the whole cluster, Front searches
+// parts of it: each class with all its machines, half of them, a quarter and so on, or none. So it may miss plans in between.
+// It uses only the trainer and the schedule of options, and does not refine plans on parts. quickest, if not nil, is a plan that
+// was already found. Errors wrap ErrOptions, ErrInfeasible, or the errors of Search about options.
 func (j *Job) Front(ctx context.Context, prices map[string]float64, options SearchOptions, quickest *Plan, progress func(done, parts int)) ([]Priced, error) {
 	if err := j.CheckPrices(prices); err != nil {
 		return nil, err
@@ -57,8 +57,8 @@ func (j *Job) Front(ctx context.Context, prices map[string]float64, options Sear
 	return front(all), nil
 }
 
-// CheckPrices reports what Front would not take: a price that is not above 0 or is above maxPrice, a device of the cluster without one or one that it does not
-// have, and clusters of too many kinds. Errors wrap ErrOptions.
+// CheckPrices reports what Front does not accept: a price that is not above 0 or is above maxPrice, a device of the cluster
+// without a price, a price of a device that the cluster does not have, and too many kinds of devices. Errors wrap ErrOptions.
 func (j *Job) CheckPrices(prices map[string]float64) error {
 	for _, device := range slices.Sorted(maps.Keys(prices)) {
 		if !slices.Contains(j.devices, device) {
@@ -79,7 +79,7 @@ func (j *Job) CheckPrices(prices map[string]float64) error {
 	return nil
 }
 
-// parts are the numbers of devices of each class that are searched.
+// parts are the parts of the cluster to search: the number of devices of each class.
 func (j *Job) parts() [][]int {
 	parts := [][]int{nil}
 	for _, c := range j.classes {
@@ -101,7 +101,7 @@ func (j *Job) parts() [][]int {
 // quickestOn is the quickest plan that the dynamic programming finds on the first devices of each class.
 func (j *Job) quickestOn(ctx context.Context, counts []int, options SearchOptions) (*Plan, error) {
 	part, err := NewJob(j.Profile, j.topology.WithCounts(counts), j.options)
-	if errors.Is(err, ErrOptions) { // the whole cluster takes them: the part has too few devices, or of the wrong class
+	if errors.Is(err, ErrOptions) { // valid for the whole cluster: the part has too few devices, or lacks a class
 		return nil, fmt.Errorf("%w: %w", ErrInfeasible, err)
 	}
 	if err != nil {
@@ -115,7 +115,7 @@ func (j *Job) quickestOn(ctx context.Context, counts []int, options SearchOption
 	return r.Plan, nil
 }
 
-// unused are the devices of the cluster that no stage has.
+// unused are the devices of the cluster that no stage uses.
 func (j *Job) unused(p *Plan) []Devices {
 	var all []Devices
 	for i, device := range j.devices {
@@ -132,7 +132,6 @@ func (j *Job) unused(p *Plan) []Devices {
 	return all
 }
 
-// price is that of an iteration.
 func (p *Plan) price(prices map[string]float64) float64 {
 	perHour := 0.0
 	for _, s := range p.Stages[:p.Pipeline()] {
@@ -143,7 +142,7 @@ func (p *Plan) price(prices map[string]float64) float64 {
 	return perHour / 3600 * p.Predicted.Simulated
 }
 
-// front keeps the plans of which none is quicker and no dearer for a sample, nor as quick and cheaper; the quickest first.
+// front keeps the plans that no other plan beats in time and price per sample, the quickest first.
 func front(all []Priced) []Priced {
 	each := func(p Priced) (seconds, price float64) {
 		return p.Plan.Predicted.Simulated / float64(p.Plan.GlobalBatch), p.Price / float64(p.Plan.GlobalBatch)

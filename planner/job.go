@@ -1,7 +1,6 @@
 package planner
 
 import (
-	"reflect"
 	"slices"
 
 	"evenkeel/cluster"
@@ -43,10 +42,10 @@ func NewJob(p *layerprofile.Profile, t *cluster.Topology, o Options) (*Job, erro
 	return j, nil
 }
 
-// Warnings are what was left out or corrected, a line each.
+// Warnings say, line by line, what was left out or corrected in the inputs.
 func (j *Job) Warnings() []string { return j.model.Warnings() }
 
-// Calibrated is the job with another calibration of its devices. Errors wrap ErrOptions.
+// Calibrated returns the job with another calibration of its devices. Errors wrap ErrOptions.
 func (j *Job) Calibrated(c costmodel.Calibration) (*Job, error) {
 	m, err := j.model.Calibrated(c)
 	if err != nil {
@@ -57,16 +56,13 @@ func (j *Job) Calibrated(c costmodel.Calibration) (*Job, error) {
 	return &k, nil
 }
 
-// Classes are the devices of the cluster by class: what Predict finds in a plan's groups.
+// Classes are the classes of devices that groups of a plan may name.
 func (j *Job) Classes() []cluster.Class { return slices.Clone(j.classes) }
 
-// MemoryOf is the bytes of a device of the cluster; 0: it has none.
+// MemoryOf is the memory of a device of the cluster in bytes; 0: the cluster does not have the device.
 func (j *Job) MemoryOf(device string) float64 {
 	if i := slices.Index(j.devices, device); i >= 0 {
 		return j.classes[i].Memory
 	}
 	return 0
 }
-
-// SameCluster says whether two jobs have the same devices.
-func (j *Job) SameCluster(o *Job) bool { return reflect.DeepEqual(j.classes, o.classes) }

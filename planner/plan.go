@@ -22,21 +22,21 @@ type Plan struct {
 	Model       string      `json:"model"`
 	GlobalBatch int         `json:"global_batch"`        // samples of an iteration, a multiple of MicroBatch
 	MicroBatch  int         `json:"micro_batch"`         // samples that enter the pipeline together, over all replicas
-	Context     int         `json:"context,omitempty"`   // context-parallel degree: devices that divide a replica's sequences; 0: 1
-	Experts     int         `json:"experts,omitempty"`   // expert-parallel degree: replicas that divide the experts of layers; 0: 1
-	Schedule    string      `json:"schedule,omitempty"`  // 1f1b, interleaved, zb-h1 or h-1f1b; "": 1f1b
-	Chunks      int         `json:"chunks,omitempty"`    // interleaved: stages of each device; stage k lies on the devices of stage k mod (stages / chunks)
+	Context     int         `json:"context,omitempty"`   // context-parallel degree: devices that divide a replica's sequences; 0 means 1
+	Experts     int         `json:"experts,omitempty"`   // expert-parallel degree: replicas that divide the experts of layers; 0 means 1
+	Schedule    string      `json:"schedule,omitempty"`  // 1f1b (also if empty), interleaved, zb-h1 or h-1f1b
+	Chunks      int         `json:"chunks,omitempty"`    // interleaved: stages of each device; stage k uses those of stage k mod (stages / chunks)
 	Warmup      []int       `json:"warmup,omitempty"`    // h-1f1b: forward passes that each stage begins with
-	Transfers   string      `json:"transfers,omitempty"` // interleaved and zb-h1: overlap; "": stages do not compute while they send or receive
+	Transfers   string      `json:"transfers,omitempty"` // interleaved and zb-h1: overlap; empty: no computing while sending or receiving
 	Stages      []Stage     `json:"stages"`
 	Unused      []Devices   `json:"unused"`              // devices without work
 	Predicted   *Prediction `json:"predicted,omitempty"` // what the cost model expects of it
 }
 
-// MicroBatches is how many micro-batches an iteration has.
+// MicroBatches is the number of micro-batches of an iteration.
 func (p *Plan) MicroBatches() int { return p.GlobalBatch / p.MicroBatch }
 
-// Stage is consecutive layers on devices of their own.
+// Stage is a run of consecutive layers with its devices.
 type Stage struct {
 	From       int        `json:"from"`       // its first layer
 	To         int        `json:"to"`         // the layer after its last
@@ -44,21 +44,21 @@ type Stage struct {
 	Strategies []Strategy `json:"strategies"` // of its layers, in their order
 }
 
-// Devices are consecutive devices of a class, counted from 0 through all its machines.
+// Devices are consecutive devices of a class, numbered from 0 over all its machines.
 type Devices struct {
 	Device string `json:"device"`
 	First  int    `json:"first"`
 	Count  int    `json:"count"`
 }
 
-// Group is devices of a class that work on a stage as replicas of Tensor devices each, times the plan's Context.
+// Group is the devices of a class that work on a stage. Each replica has Tensor devices, times the plan's Context.
 type Group struct {
 	Devices
-	Tensor       int   `json:"tensor"`        // tensor-parallel degree; with Context it divides Count
+	Tensor       int   `json:"tensor"`        // tensor-parallel degree; Tensor times Context divides Count
 	MicroBatches []int `json:"micro_batches"` // samples that each replica takes of a micro-batch; they sum to it over the groups
 }
 
-// Sharding is what data-parallel replicas of a layer divide among themselves instead of each holding all.
+// Sharding says what the data-parallel replicas of a layer divide among themselves. Each replica holds all the rest.
 type Sharding = costmodel.Sharding
 
 // Kinds of sharding. Optimizer is ZeRO stage 1, Gradients stage 2, Full stage 3 (fully sharded data parallel).
@@ -73,12 +73,12 @@ const (
 type Strategy struct {
 	From int `json:"from"`
 	To   int `json:"to"`
-	// Tensor is the tensor-parallel degree of these layers; 0: each group's own. A stage of one group may choose
-	// another for some layers; activations between them are then redistributed.
+	// Tensor is the tensor-parallel degree of these layers; 0: that of each group. A stage of one group may choose another
+	// degree for some layers; activations between them are then redistributed.
 	Tensor     int      `json:"tensor,omitempty"`
 	Sharding   Sharding `json:"sharding"`
-	Checkpoint bool     `json:"checkpoint"`          // keep a layer's input alone, recompute its activations for the backward pass
-	Selective  bool     `json:"selective,omitempty"` // recompute the core of attention alone; not with Checkpoint
+	Checkpoint bool     `json:"checkpoint"`          // keep only a layer's input, and recompute its activations for the backward pass
+	Selective  bool     `json:"selective,omitempty"` // recompute only the core of attention; not with Checkpoint
 }
 
 // of is the strategy of a layer in the cost model.
@@ -93,13 +93,14 @@ func strategyOf(y costmodel.Strategy, from, to int) Strategy {
 
 // Prediction is what the cost model expects of a plan, in seconds and bytes.
 type Prediction struct {
-	Seconds   float64     `json:"seconds"`             // of an iteration: the sum, (micro-batches - 1) times the largest step, the largest per-iteration cost
-	Simulated float64     `json:"simulated,omitempty"` // of an iteration by the event simulation of its schedule; 0: not simulated
-	Idle      float64     `json:"idle"`                // share of the iteration in which the used devices wait, on average
+	// Seconds of an iteration by formula: sum of steps + (micro-batches - 1) x largest step + largest per-iteration cost.
+	Seconds   float64     `json:"seconds"`
+	Simulated float64     `json:"simulated,omitempty"` // seconds of an iteration by simulation of its schedule; 0: not simulated
+	Idle      float64     `json:"idle"`                // mean share of the iteration in which the used devices wait
 	Stages    []StageCost `json:"stages"`
-	// Precision and Overlap are what the prediction assumes of training, and export switches on; "": not known.
+	// Precision and Overlap are assumptions of the prediction; an export switches them on. "": not known.
 	Precision string `json:"precision,omitempty"` // mixed or fp32
-	Overlap   string `json:"overlap,omitempty"`   // on or off, of computing with what replicas exchange
+	Overlap   string `json:"overlap,omitempty"`   // on: replicas exchange while they compute; or off
 	Tied      bool   `json:"tied,omitempty"`      // the last layer shares parameters with the first
 	Sequence  bool   `json:"sequence,omitempty"`  // layers with a tensor degree are trained sequence-parallel
 }
@@ -133,12 +134,10 @@ func (s *Stage) devicesText() string {
 	return strings.Join(all, " + ")
 }
 
-// Validate reports the first fault of a plan over layers 0..layers-1 (0: any number): layers left out or given twice,
-// empty stages, devices used twice, two groups of a class in a stage, shares that do not sum to the micro-batch. Errors wrap ErrPlan and name the field.
+// Validate reports the first fault of a plan over layers 0..layers-1 (0: any number): layers left out or given twice, empty
+// stages, devices used twice, two groups of a class in a stage, shares that do not sum to the micro-batch. Errors wrap ErrPlan
+// and name the field.
 func (p *Plan) Validate(layers int) error {
-	bad := func(field, format string, args ...any) error {
-		return fmt.Errorf("%w: %s: %s", ErrPlan, field, fmt.Sprintf(format, args...))
-	}
 	switch {
 	case p.Version != Version:
 		return bad("version", "is %d; this program reads %d", p.Version, Version)
@@ -147,24 +146,24 @@ func (p *Plan) Validate(layers int) error {
 	case len(p.Stages) == 0:
 		return bad("stages", "is empty; a plan has at least one stage")
 	}
-	if err := p.validateSpread(bad); err != nil {
+	if err := p.validateSpread(); err != nil {
 		return err
 	}
-	if err := p.validateSchedule(bad); err != nil {
+	if err := p.validateSchedule(); err != nil {
 		return err
 	}
 	next := 0
 	taken := map[string][]Devices{}
 	for s := range p.Stages {
 		if s >= p.Pipeline() {
-			taken = map[string][]Devices{} // the devices of a stage before
+			taken = map[string][]Devices{} // later chunks use the same devices
 		}
 		stage, at := &p.Stages[s], fmt.Sprintf("stages[%d]", s)
 		if stage.From != next || stage.To <= stage.From {
 			return bad(at, "has layers %d to %d; must begin with layer %d and have at least one", stage.From, stage.To, next)
 		}
 		next = stage.To
-		if err := stage.validate(at, p.MicroBatch, max(1, p.Context), taken, bad); err != nil {
+		if err := stage.validate(at, p.MicroBatch, max(1, p.Context), taken); err != nil {
 			return err
 		}
 	}
@@ -173,7 +172,7 @@ func (p *Plan) Validate(layers int) error {
 	}
 	taken = p.taken()
 	for i, d := range p.Unused {
-		if err := take(taken, d, fmt.Sprintf("unused[%d]", i), bad); err != nil {
+		if err := take(taken, d, fmt.Sprintf("unused[%d]", i)); err != nil {
 			return err
 		}
 	}
@@ -191,7 +190,12 @@ func (p *Plan) taken() map[string][]Devices {
 	return all
 }
 
-func (s *Stage) validate(at string, microBatch, context int, taken map[string][]Devices, bad func(string, string, ...any) error) error {
+// bad is an error about a field of a plan.
+func bad(field, format string, args ...any) error {
+	return fmt.Errorf("%w: %s: %s", ErrPlan, field, fmt.Sprintf(format, args...))
+}
+
+func (s *Stage) validate(at string, microBatch, context int, taken map[string][]Devices) error {
 	if len(s.Groups) == 0 {
 		return bad(at+".groups", "is empty; a stage has at least one group of devices")
 	}
@@ -201,7 +205,7 @@ func (s *Stage) validate(at string, microBatch, context int, taken map[string][]
 		if k := slices.IndexFunc(s.Groups[:g], func(o Group) bool { return o.Device == group.Device }); k >= 0 {
 			return bad(at+".device", "is %.40q, as in groups[%d]; a stage has one group of a class: join the two, or give them stages of their own", group.Device, k)
 		}
-		if err := take(taken, group.Devices, at, bad); err != nil {
+		if err := take(taken, group.Devices, at); err != nil {
 			return err
 		}
 		if group.Count%context != 0 || group.First%context != 0 {
@@ -223,10 +227,10 @@ func (s *Stage) validate(at string, microBatch, context int, taken map[string][]
 	if samples != microBatch {
 		return bad(at, "its replicas take %d samples together; a micro-batch has %d", samples, microBatch)
 	}
-	return s.validateStrategies(at, context, bad)
+	return s.validateStrategies(at, context)
 }
 
-func (s *Stage) validateStrategies(at string, context int, bad func(string, string, ...any) error) error {
+func (s *Stage) validateStrategies(at string, context int) error {
 	next := s.From
 	for i, y := range s.Strategies {
 		at := fmt.Sprintf("%s.strategies[%d]", at, i)
@@ -250,7 +254,7 @@ func (s *Stage) validateStrategies(at string, context int, bad func(string, stri
 	return nil
 }
 
-// times says how many devices a tensor degree takes with a context.
+// times says how many devices a replica has, if there is a context degree.
 func times(tensor, context int) string {
 	if context == 1 {
 		return ""
@@ -259,7 +263,7 @@ func times(tensor, context int) string {
 }
 
 // take records devices as taken, or returns an error if some are taken already.
-func take(taken map[string][]Devices, d Devices, at string, bad func(string, string, ...any) error) error {
+func take(taken map[string][]Devices, d Devices, at string) error {
 	if d.Device == "" || d.First < 0 || d.Count < 1 || d.First > maxDevices || d.Count > maxDevices {
 		return bad(at, "has %d devices %q from number %d; want a name, at least one device, and numbers up to %d", d.Count, d.Device, d.First, maxDevices)
 	}
@@ -272,5 +276,5 @@ func take(taken map[string][]Devices, d Devices, at string, bad func(string, str
 	return nil
 }
 
-// maxDevices of a class.
+// maxDevices bounds the number of devices of a class.
 const maxDevices = 1 << 20

@@ -70,8 +70,8 @@ func LoadPlan(path string) (*Plan, error) {
 	return ReadPlan(f, path)
 }
 
-// ReadPlan reads a plan file and validates it, for any number of layers. name appears in errors, which name the field
-// and wrap ErrPlan, but for those of r.
+// ReadPlan reads a plan file and validates it for any number of layers. Errors begin with name and the field, and wrap ErrPlan,
+// except those of r.
 func ReadPlan(r io.Reader, name string) (*Plan, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxPlanBytes+1))
 	if err != nil {
@@ -110,11 +110,8 @@ func unread(data []byte, err error) error {
 	return fmt.Errorf("%w: %s", ErrPlan, strings.TrimPrefix(err.Error(), "json: "))
 }
 
-// check validates what Validate does not: sizes, names, and a prediction that matches the stages.
+// check checks what Validate does not: sizes, names, and that the prediction matches the stages.
 func (p *Plan) check() error {
-	bad := func(field, format string, args ...any) error {
-		return fmt.Errorf("%w: %s: %s", ErrPlan, field, fmt.Sprintf(format, args...))
-	}
 	groups := len(p.Unused)
 	for _, s := range p.Stages {
 		groups += len(s.Groups)
@@ -147,11 +144,11 @@ func (p *Plan) check() error {
 			return bad(fmt.Sprintf("unused[%d].device", i), "is %.300q; must be printable text of at most %d bytes", d.Device, maxName)
 		}
 	}
-	return p.Predicted.check(len(p.Stages), bad)
+	return p.Predicted.check(len(p.Stages))
 }
 
-// check validates the prediction of a plan of so many stages.
-func (x *Prediction) check(stages int, bad func(string, string, ...any) error) error {
+// check checks the prediction of a plan with this number of stages.
+func (x *Prediction) check(stages int) error {
 	if x == nil {
 		return nil
 	}
@@ -179,7 +176,7 @@ func (x *Prediction) check(stages int, bad func(string, string, ...any) error) e
 	return nil
 }
 
-// printable text keeps tables and the forms of trainers readable by line.
+// printable says whether a name is printable text, which cannot break the lines of tables and exported files.
 func printable(s string) bool {
 	for _, r := range s {
 		if !unicode.IsPrint(r) {

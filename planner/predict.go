@@ -10,9 +10,8 @@ import (
 	"evenkeel/planner/pipeline"
 )
 
-// Predict prices any plan for the job by the cost model that the search uses, and simulates its schedule. Errors wrap
-// ErrPlan if the plan is not one for this job. They wrap ErrInfeasible if a device's memory does not suffice; the
-// prediction is returned all the same.
+// Predict prices any plan for the job with the cost model of the search, and simulates its schedule. Errors wrap ErrPlan if the
+// plan is not for this job, and ErrInfeasible if it does not fit into memory; then the prediction is returned as well.
 func (j *Job) Predict(p *Plan) (*Prediction, error) {
 	cost, err := j.price(p)
 	if err != nil {
@@ -43,8 +42,8 @@ func (j *Job) Predict(p *Plan) (*Prediction, error) {
 	return result, nil
 }
 
-// Timeline simulates an iteration of a plan. A plan that does not fit the devices' memory has one, too. Errors wrap
-// ErrPlan if it is not a plan for this job, and pipeline.ErrPipeline if it has too many micro-batches to simulate.
+// Timeline simulates an iteration of a plan, even if the plan does not fit into memory. Errors wrap ErrPlan if the plan is not
+// for this job, and pipeline.ErrPipeline if it has too many micro-batches to simulate.
 func (j *Job) Timeline(p *Plan) (*pipeline.Timeline, error) {
 	cost, err := j.price(p)
 	if err != nil {
@@ -82,8 +81,8 @@ func (j *Job) price(p *Plan) (*costmodel.Cost, error) {
 	if err := p.Validate(len(j.Profile.Layers)); err != nil {
 		return nil, err
 	}
-	if err := j.checkSpread(p.spread()); err != nil {
-		return nil, err
+	if why := j.model.WhyNot(p.spread()); why != "" {
+		return nil, fmt.Errorf("%w: %s", ErrPlan, why)
 	}
 	j = j.in(p.spread())
 	var stages []costmodel.Stage
@@ -162,7 +161,7 @@ func (j *Job) group(group Group, strategies []Strategy, at string) (costmodel.Gr
 	return costmodel.Group{Class: class, First: group.First / context, Replicas: group.Count / context / group.Tensor, Tensor: group.Tensor, Shares: group.MicroBatches}, nil
 }
 
-// within reports a replica of a group that does not lie within a machine, nor takes whole machines.
+// within reports a replica of a group that neither lies within a machine nor takes whole machines.
 func within(k cluster.Class, group Group, tensor, context int, at string) error {
 	devices := tensor * context
 	if devices > k.PerMachine && context == 1 && devices%k.PerMachine == 0 && group.First%k.PerMachine == 0 {
@@ -183,8 +182,8 @@ func (p *Plan) divides() bool {
 	})
 }
 
-// simulate adds the length of the iteration and the idle share by the event simulation. With more operations than it takes the formula stands for
-// it; for other schedules than 1F1B there is no formula, and the simulation stands for it.
+// simulate sets the simulated length of the iteration and the idle share. A plan with too many operations to simulate keeps the
+// length by formula. Schedules other than 1F1B have no formula; their Seconds are simulated as well.
 func simulate(p *Plan, result *Prediction, cost *costmodel.Cost) (err error) {
 	switch {
 	case cost.Orders != nil:

@@ -88,13 +88,13 @@ func follows(t *testing.T, p *Plan, line *pipeline.Timeline) (transfers int) {
 			lane[k] = s.End
 		}
 	}
+	orders, err := pipeline.Orders(pipeline.OneForwardOneBackward, len(p.Stages), 1, p.MicroBatches())
+	if err != nil {
+		t.Fatal(err)
+	}
 	for i := range p.Stages {
 		free := 0.0
-		order, err := pipeline.Order(i, len(p.Stages), p.MicroBatches())
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, o := range order {
+		for _, o := range orders[i] {
 			a, from, sent, pass := pipeline.Forward, i-1, pipeline.Activations, pipeline.Forward
 			if o.Backward {
 				a, from, sent, pass = pipeline.Backward, i+1, pipeline.Gradients, pipeline.Backward

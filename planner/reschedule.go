@@ -9,11 +9,10 @@ import (
 	"evenkeel/planner/pipeline"
 )
 
-// maxChunks that the search divides the stages of a device into.
+// maxChunks is the largest number of stages per device that the search tries.
 const maxChunks = 8
 
-// bySchedules adds what plans, and starts, which may be some of them, become under other schedules, and keeps those of the schedules that
-// are asked for.
+// bySchedules adds variants of plans and starts (which may overlap) under other schedules, and keeps the schedules in among.
 func (j *Job) bySchedules(ctx context.Context, plans, starts []*Plan, among []string) ([]*Plan, error) {
 	if slices.Equal(among, []string{Schedule1F1B}) {
 		return plans, nil
@@ -37,12 +36,22 @@ func (j *Job) bySchedules(ctx context.Context, plans, starts []*Plan, among []st
 	return others, nil
 }
 
-// reschedule returns what plans become under other schedules: the same stages by ZB-H1, and with micro-batches sent ahead, and their
-// layers dealt to the same devices in 2 to maxChunks rounds, interleaved. Transfers run beside computing, as PyTorch and Megatron-LM have it. Those that do not fit memory, or that the schedule does not allow, are left out.
+// reschedule returns variants of plans under other schedules: the same stages with ZB-H1 and H-1F1B, and interleaved plans that
+// divide each stage into 2 to maxChunks chunks. Transfers overlap with computing, as in PyTorch and Megatron-LM. It leaves out
+// variants that do not fit into memory or that the schedule does not allow.
 func (j *Job) reschedule(ctx context.Context, plans []*Plan, schedules []string) ([]*Plan, error) {
 	var all []*Plan
 	for _, p := range plans {
 		var variants []*Plan
+		if slices.Contains(schedules, ScheduleAhead) && len(p.Stages) > 1 {
+			q, err := j.ahead(ctx, p)
+			if err != nil {
+				return nil, err
+			}
+			if q != nil {
+				all = append(all, q)
+			}
+		}
 		if slices.Contains(schedules, ScheduleZeroBubble) && len(p.Stages) > 1 {
 			q := *p
 			q.Schedule, q.Transfers = ScheduleZeroBubble, TransfersOverlap
@@ -55,35 +64,22 @@ func (j *Job) reschedule(ctx context.Context, plans []*Plan, schedules []string)
 				}
 			}
 		}
-		if slices.Contains(schedules, ScheduleAhead) && len(p.Stages) > 1 {
-			q, err := j.ahead(ctx, p)
-			if err != nil {
-				return nil, err
-			}
-			if q != nil {
-				all = append(all, q)
-			}
-		}
 		for _, q := range variants {
 			if ctx.Err() != nil {
 				break
 			}
-			if q.Validate(len(j.Profile.Layers)) != nil {
-				continue
-			}
-			var err error
-			if q.Predicted, err = j.Predict(q); err == nil {
+			if fits, err := j.predicted(q); err != nil {
+				return nil, err
+			} else if fits {
 				all = append(all, q)
-			} else if !errors.Is(err, ErrInfeasible) && !errors.Is(err, ErrPlan) {
-				return nil, fmt.Errorf("planner: a plan under another schedule does not hold: %w", err)
 			}
 		}
 	}
 	return all, nil
 }
 
-// ahead is a plan by H-1F1B: begun as 1F1B, each stage sends one micro-batch more ahead as long as that is quicker and fits memory. nil: it does not
-// fit.
+// ahead is the plan under H-1F1B. It starts with the warm-up of 1F1B; then stages run one forward pass more ahead as long as that
+// is quicker and fits into memory. nil: the plan does not fit.
 func (j *Job) ahead(ctx context.Context, p *Plan) (*Plan, error) {
 	m := p.MicroBatches()
 	warmup := make([]int, len(p.Stages))
@@ -102,30 +98,32 @@ func (j *Job) ahead(ctx context.Context, p *Plan) (*Plan, error) {
 		}
 		var next *Plan
 		if next, err = j.sendAhead(p, more); next != nil && next.perSample() < best.perSample()*(1-1e-9) {
-			best, i = next, len(warmup) // again from the last stage on
+			best, i = next, len(warmup) // start again from the last stage
 		}
 	}
 	return best, err
 }
 
-// sendAhead is a plan with so many forward passes ahead; nil: it does not fit, or has too many passes.
+// sendAhead is the plan by H-1F1B with this warm-up; nil: it does not fit, or has too many passes.
 func (j *Job) sendAhead(p *Plan, warmup []int) (*Plan, error) {
 	q := *p
-	q.Schedule, q.Warmup, q.Predicted = ScheduleAhead, warmup, nil
-	if len(p.Stages) > pipeline.MaxOperations/p.MicroBatches() {
-		return nil, nil
+	q.Schedule, q.Warmup = ScheduleAhead, warmup
+	if fits, err := j.predicted(&q); !fits {
+		return nil, err
 	}
-	var err error
-	if q.Predicted, err = j.Predict(&q); err == nil {
-		return &q, nil
-	}
-	if errors.Is(err, ErrInfeasible) {
-		err = nil
-	}
-	return nil, err
+	return &q, nil
 }
 
-// interleave deals the layers of each stage out in chunks, as evenly as can be; nil: a stage has too few.
+// predicted predicts a plan under another schedule; false: it does not fit memory, or the schedule does not allow it.
+func (j *Job) predicted(q *Plan) (fits bool, err error) {
+	q.Predicted, err = j.Predict(q)
+	if errors.Is(err, ErrInfeasible) || errors.Is(err, ErrPlan) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// interleave divides the layers of each stage into chunks, as evenly as possible; nil: a stage has too few layers.
 func (p *Plan) interleave(chunks int) *Plan {
 	q := *p
 	q.Schedule, q.Chunks, q.Transfers, q.Stages, q.Predicted = ScheduleInterleaved, chunks, TransfersOverlap, nil, nil
@@ -153,7 +151,7 @@ func (p *Plan) interleave(chunks int) *Plan {
 	return &q
 }
 
-// perLayer are the strategies of a stage's layers, one each.
+// perLayer are the strategies of a stage, one for each layer.
 func (s *Stage) perLayer() []Strategy {
 	var all []Strategy
 	for _, y := range s.Strategies {
@@ -162,7 +160,7 @@ func (s *Stage) perLayer() []Strategy {
 	return all
 }
 
-// appendStrategy adds that of the next layer, to the last run if it is the same.
+// appendStrategy adds the strategy of the next layer. If it equals the last one, that run becomes longer.
 func appendStrategy(all []Strategy, y Strategy) []Strategy {
 	if n := len(all); n > 0 {
 		last := &all[n-1]

@@ -11,29 +11,29 @@ import (
 	"evenkeel/planner/pipeline"
 )
 
-// ErrSchedule is wrapped by errors about schedules that a search does not know, or that a trainer does not run. It is bad input.
+// ErrSchedule is wrapped by errors about schedules that are unknown, or that a trainer does not run. It is bad input.
 var ErrSchedule = badinput.New("planner: invalid schedule")
 
-// Schedules of a plan. "" is 1F1B, too.
+// Schedules of a plan. "" also means 1F1B.
 const (
-	Schedule1F1B        = "1f1b"
-	ScheduleInterleaved = "interleaved" // 1F1B with several stages on each device, Megatron-LM's virtual pipeline stages
-	ScheduleZeroBubble  = "zb-h1"       // 1F1B with the gradients of weights as passes of their own
-	ScheduleAhead       = "h-1f1b"      // 1F1B with micro-batches sent ahead over slow links, while stages compute
+	Schedule1F1B        = string(pipeline.OneForwardOneBackward)
+	ScheduleInterleaved = string(pipeline.Interleaved) // 1F1B with several stages on each device: Megatron-LM's virtual pipeline stages
+	ScheduleZeroBubble  = string(pipeline.ZeroBubble)  // 1F1B that computes the gradients of weights in separate passes
+	ScheduleAhead       = string(pipeline.SentAhead)   // 1F1B that sends more micro-batches ahead over slow links while stages compute
 )
 
-// TransfersOverlap in a plan says that stages compute while what they send is on its way.
+// TransfersOverlap in a plan says that stages compute while they send and receive.
 const TransfersOverlap = "overlap"
 
-// ScheduleAny asks a search for the quickest of all.
+// ScheduleAny asks a search for the quickest schedule.
 const ScheduleAny = "any"
 
-// Schedules are all that a plan may have.
+// Schedules are all schedules of plans.
 func Schedules() []string {
 	return []string{Schedule1F1B, ScheduleInterleaved, ScheduleZeroBubble, ScheduleAhead}
 }
 
-// schedulesOf are those that a trainer runs; "": any trainer.
+// schedulesOf are the schedules that a trainer runs; "": any trainer.
 func schedulesOf(trainer string) []string {
 	switch trainer {
 	case "megatron":
@@ -46,7 +46,7 @@ func schedulesOf(trainer string) []string {
 	return Schedules()
 }
 
-// schedules are those to search: 1F1B, the one that is asked for, or any that the trainer runs.
+// schedules are the schedules to search: 1F1B, the one that is asked for, or all that the trainer runs.
 func schedules(asked, trainer string) ([]string, error) {
 	all := schedulesOf(trainer)
 	switch asked {
@@ -64,42 +64,18 @@ func schedules(asked, trainer string) ([]string, error) {
 	return []string{asked}, nil
 }
 
-// passes is how the plan's stages go through their passes.
+// passes says in which order the stages of the plan run their passes.
 func (p *Plan) passes() costmodel.Passes {
-	overlap := p.Transfers == TransfersOverlap
-	switch p.Schedule {
-	case ScheduleInterleaved:
-		return costmodel.Passes{Schedule: pipeline.Interleaved, Chunks: p.Chunks, Overlap: overlap}
-	case ScheduleZeroBubble:
-		return costmodel.Passes{Schedule: pipeline.ZeroBubble, Chunks: 1, Overlap: overlap}
-	case ScheduleAhead:
-		return costmodel.Passes{Schedule: pipeline.SentAhead, Chunks: 1, Warmup: p.Warmup, Overlap: true}
-	}
-	return costmodel.Passes{Chunks: 1}
+	overlap := p.Transfers == TransfersOverlap || p.Schedule == ScheduleAhead
+	schedule := pipeline.Schedule(cmp.Or(p.Schedule, Schedule1F1B))
+	return costmodel.Passes{Schedule: schedule, Chunks: max(1, p.Chunks), Warmup: p.Warmup, Overlap: overlap}
 }
 
-// Pipeline is the number of stages with devices of their own: all, but interleaved those of the first chunk.
-func (p *Plan) Pipeline() int {
-	return len(p.Stages) / p.passes().Chunks
-}
+// Pipeline is the number of stages with devices of their own: all stages, or those of the first chunk if the schedule is interleaved.
+func (p *Plan) Pipeline() int { return len(p.Stages) / max(1, p.Chunks) }
 
-// scheduleText is the schedule, with its chunks.
-func (p *Plan) scheduleText() string {
-	text := cmp.Or(p.Schedule, Schedule1F1B)
-	switch {
-	case p.Chunks > 0:
-		text += fmt.Sprintf(" in %d chunks", p.Chunks)
-	case len(p.Warmup) > 0:
-		text += fmt.Sprintf(" with %v ahead", p.Warmup)
-	}
-	if p.Transfers != "" {
-		text += ", transfers overlap"
-	}
-	return text
-}
-
-// scheduleFields reports an unknown schedule, and fields that it does not have.
-func (p *Plan) scheduleFields(bad func(field, format string, args ...any) error) error {
+// scheduleFields reports an unknown schedule, and fields that the schedule does not have.
+func (p *Plan) scheduleFields() error {
 	switch {
 	case p.Schedule != "" && !slices.Contains(Schedules(), p.Schedule):
 		return bad("schedule", "is %.40q; want %s, or leave it out for 1f1b", p.Schedule, strings.Join(Schedules(), ", "))
@@ -114,8 +90,8 @@ func (p *Plan) scheduleFields(bad func(field, format string, args ...any) error)
 }
 
 // validateSchedule reports a schedule that the plan's stages and micro-batches do not allow.
-func (p *Plan) validateSchedule(bad func(field, format string, args ...any) error) error {
-	if err := p.scheduleFields(bad); err != nil {
+func (p *Plan) validateSchedule() error {
+	if err := p.scheduleFields(); err != nil {
 		return err
 	}
 	n := len(p.Stages)
@@ -127,7 +103,7 @@ func (p *Plan) validateSchedule(bad func(field, format string, args ...any) erro
 	case p.Schedule != ScheduleInterleaved && n < 2:
 		return bad("schedule", "is %s, but there is one stage; leave it out", p.Schedule)
 	case p.Schedule == ScheduleAhead:
-		return p.validateWarmup(bad)
+		return p.validateWarmup()
 	case p.Schedule == ScheduleZeroBubble:
 		return nil
 	case p.Chunks < 2 || n%p.Chunks != 0 || n == p.Chunks:
@@ -146,8 +122,8 @@ func (p *Plan) validateSchedule(bad func(field, format string, args ...any) erro
 	return nil
 }
 
-// validateWarmup reports forward passes of h-1f1b by which stages would wait for each other.
-func (p *Plan) validateWarmup(bad func(field, format string, args ...any) error) error {
+// validateWarmup reports a warm-up of h-1f1b with which stages would wait for each other.
+func (p *Plan) validateWarmup() error {
 	if len(p.Warmup) != len(p.Stages) {
 		return bad("warmup", "has %d entries for %d stages; h-1f1b has one for each", len(p.Warmup), len(p.Stages))
 	}

@@ -82,10 +82,10 @@ func TestSearchBySchedule(t *testing.T) {
 			}
 			p := r.Plan
 			if schedule != ScheduleAny && p.Schedule != schedule && (p.Schedule != "" || schedule != Schedule1F1B) {
-				t.Errorf("asked for %s, found %s", schedule, p.scheduleText())
+				t.Errorf("asked for %s, found %s", schedule, p.Schedule)
 			}
 			if overlaps := p.Schedule == ScheduleInterleaved || p.Schedule == ScheduleZeroBubble; overlaps != (p.Transfers == TransfersOverlap) {
-				t.Errorf("%s: found %s; trainers compute while they send", schedule, p.scheduleText())
+				t.Errorf("%s: found transfers %q; trainers compute while they send", schedule, p.Transfers)
 			}
 			got, err := j.Predict(p)
 			if err != nil || got.Simulated != p.Predicted.Simulated {

@@ -15,64 +15,61 @@ import (
 // Result is the outcome of a search.
 type Result struct {
 	Plan       *Plan
-	Others     []*Plan // next best, of other numbers of stages or conditions; cheapest first
-	Bound      float64 // seconds per sample: lower bound over the space of the dynamic programming, by formula
-	Best       float64 // seconds per sample of the cheapest plan by the cost model
+	Others     []*Plan // the next best plans, with other numbers of stages or conditions, the quickest first
+	Bound      float64 // seconds per sample by formula: lower bound over the space of the dynamic programming
+	Best       float64 // seconds per sample by formula of the cheapest plan in that space
 	Conditions int
 	States     int  // of the search
 	Refined    bool // the best were refined by local search
-	// LowerBound is seconds per sample that no plan within the options takes less than, simulated or by formula, whatever its stages,
-	// groups and shares (bound.Lower).
+	// LowerBound is a lower bound on the seconds per sample of every plan within the options, simulated and by formula (bound.Lower).
 	LowerBound float64
-	ByWork     bool // LowerBound is that of computing alone (bound.Work), as schedules beside 1F1B were allowed
+	ByWork     bool // LowerBound counts computing alone (bound.Work), because other schedules than 1F1B were allowed
 }
 
-// Gap is how far, at most, the plan's cost by formula is above the least cost in the space of the dynamic programming; 0: none
-// of those plans is cheaper. The plan need not be the cheapest by formula, as the simulation chooses, nor lie in that space, as it
-// may have been refined.
+// Gap is the most by which the plan's cost by formula may be above the least cost in the space of the dynamic programming, as a
+// share; 0: no plan in that space is cheaper. The plan need not be the cheapest by formula, because the simulation chooses, nor
+// lie in that space, because it may be refined.
 func (r *Result) Gap() float64 {
 	return max(0, r.Plan.Predicted.Seconds/float64(r.Plan.GlobalBatch)/r.Bound-1)
 }
 
-// The event simulation ranks the ranked cheapest plans anew, those within near of the cheapest.
+// Numbers of plans that are simulated and refined.
 const (
-	ranked  = 24
-	near    = 1.05
-	refined = 4 // of them are refined, and up to
-	each    = 3 // of each number of stages, four times as many in all at most
+	ranked  = 24   // the cheapest plans are simulated,
+	near    = 1.05 // if they cost at most this many times the cheapest
+	refined = 4    // of them are refined,
+	each    = 3    // and up to three of each number of stages, at most 4 x refined in all
 )
 
-// How thorough the search is: it keeps all states for up to fewLayers, or fewerLayers where there are more than two classes, on up to
-// fewDevices.
+// Width and tolerance of the search. It keeps all states for up to fewLayers layers (fewerLayers with more than two classes) on up
+// to fewDevices devices.
 const (
 	tolerance     = 1e-3
 	fewerLayers   = 12
-	widthMany     = 1280 // up to fewLayers of more classes
+	widthMany     = 1280 // more than two classes, at most fewLayers layers and fewDevices devices
 	width         = 160
-	widthOneClass = 4096 // where all devices are of one class
-	widthFew      = 320  // of several classes, with at most so many devices
+	widthOneClass = 4096
+	widthFew      = 320 // several classes, more layers, at most fewDevices devices
 	fewDevices    = 256
 	fewLayers     = 32
 )
 
 // SearchOptions control a search. The zero value is the default.
 type SearchOptions struct {
-	// Exact keeps every state of the search whatever it takes. Without it, more than 32 layers or 256 devices, or 12 layers on
-	// more than two classes, are searched by their most promising states, and the bound says how much may be missed.
-	Exact bool
-	// For keeps to plans that a trainer can run: megatron, deepspeed or torch; "": all.
+	// For restricts the search to plans that a trainer can run: megatron, deepspeed or torch; "": all plans.
 	For string
-	// Schedule is the one that plans run by: 1f1b, interleaved or zb-h1; any: the quickest of those that the trainer runs; "": 1f1b.
+	// Schedule is the schedule of the plans; any: the quickest that the trainer runs; "": 1f1b.
 	Schedule string
-	// Unrefined leaves the plans as the dynamic programming found them.
+	// Unrefined leaves plans as the dynamic programming found them.
 	Unrefined bool
 	Progress  search.Progress // may be nil
 	unbounded bool            // leave LowerBound out
 }
 
-// Search looks for the plan with the least time per sample: by dynamic programming (docs/decisions/0010-space-of-plans.md), then by local search beyond
-// that space from the cheapest plans. It simulates what it finds, pass by pass, and returns the quickest. When ctx ends, it returns the best plan so
-// far, a little refined, within a second or so. Errors wrap ErrInfeasible and say which limit stands in the way.
+// Search looks for the plan with the least time per sample: by dynamic programming (docs/decisions/0010-space-of-plans.md), then
+// from the cheapest plans by local search beyond that space. It simulates these plans and returns the quickest. When ctx ends,
+// it returns the best plan so far, a little refined, within about a second. Errors wrap ErrInfeasible and name the limit that
+// excludes all plans.
 func (j *Job) Search(ctx context.Context, options SearchOptions) (*Result, error) {
 	j, err := j.For(options.For)
 	if err != nil {
@@ -89,7 +86,7 @@ func (j *Job) Search(ctx context.Context, options SearchOptions) (*Result, error
 	conditions := conditions(j.model, within)
 	var found *search.Result
 	if len(conditions) > 0 {
-		found, err = search.Run(ctx, costs(conditions), j.thoroughness(options))
+		found, err = search.Run(ctx, costs(conditions), j.thoroughness(options.Progress))
 	} else {
 		err = j.noCondition()
 	}
@@ -112,7 +109,7 @@ func (j *Job) Search(ctx context.Context, options SearchOptions) (*Result, error
 		plans = append(plans, p)
 	}
 	if r.Refined = j.refines(options); r.Refined {
-		for _, p := range j.refine(ctx, j.starts(plans, conditions, found.Best), options.Exact) {
+		for _, p := range j.refine(ctx, j.starts(plans, conditions, found.Best)) {
 			if p.Predicted, err = j.Predict(p); err != nil {
 				return nil, fmt.Errorf("planner: the refined plan does not hold: %w", err)
 			}
@@ -122,18 +119,13 @@ func (j *Job) Search(ctx context.Context, options SearchOptions) (*Result, error
 	if plans, err = j.bySchedules(ctx, plans, j.starts(plans, conditions, found.Best), among); err != nil {
 		return nil, err
 	}
-	r.rank(plans)
+	slices.SortStableFunc(plans, func(a, b *Plan) int { return cmp.Compare(a.perSample(), b.perSample()) })
+	r.Plan, r.Others = plans[0], plans[1:]
 	j.limit(ctx, r, among, options)
 	return r, nil
 }
 
-// rank takes the plans, the quickest first.
-func (r *Result) rank(plans []*Plan) {
-	slices.SortStableFunc(plans, func(a, b *Plan) int { return cmp.Compare(a.perSample(), b.perSample()) })
-	r.Plan, r.Others = plans[0], plans[1:]
-}
-
-// limit notes the time that no plan by these schedules takes less than.
+// limit sets the lower bound for these schedules.
 func (j *Job) limit(ctx context.Context, r *Result, among []string, options SearchOptions) {
 	r.ByWork = !slices.Equal(among, []string{Schedule1F1B})
 	if !options.unbounded {
@@ -143,13 +135,13 @@ func (j *Job) limit(ctx context.Context, r *Result, among []string, options Sear
 }
 
 // thoroughness is how much of the dynamic programming's space is searched.
-func (j *Job) thoroughness(options SearchOptions) search.Options {
-	o, devices := search.Options{Progress: options.Progress}, 0
+func (j *Job) thoroughness(progress search.Progress) search.Options {
+	o, devices := search.Options{Progress: progress}, 0
 	for _, k := range j.classes {
 		devices += k.Count
 	}
 	layers, small := len(j.Profile.Layers), len(j.Profile.Layers) <= fewLayers && devices <= fewDevices
-	if options.Exact || small && (len(j.classes) <= 2 || layers <= fewerLayers) {
+	if small && (len(j.classes) <= 2 || layers <= fewerLayers) {
 		return o
 	}
 	o.Tolerance, o.Width = tolerance, width
@@ -164,13 +156,13 @@ func (j *Job) thoroughness(options SearchOptions) search.Options {
 	return o
 }
 
-// refines says whether plans are refined: not where the options prescribe replicas or micro-batches, or a trainer.
+// refines says whether plans are refined: not if the options prescribe replicas, micro-batches, or another trainer than torch.
 func (j *Job) refines(options SearchOptions) bool {
 	return !options.Unrefined && len(j.options.Replicas) == 0 && len(j.options.MicroBatches) == 0 && (options.For == "" || options.For == "torch")
 }
 
 // refine returns plans that are quicker than those given, at most one for each.
-func (j *Job) refine(ctx context.Context, plans []*Plan, exact bool) (better []*Plan) {
+func (j *Job) refine(ctx context.Context, plans []*Plan) (better []*Plan) {
 	all := make([]refine.Plan, len(plans))
 	spreads := map[costmodel.Spread]*Job{}
 	for i, p := range plans {
@@ -184,16 +176,15 @@ func (j *Job) refine(ctx context.Context, plans []*Plan, exact bool) (better []*
 			all[i].Stages = append(all[i].Stages, s)
 		}
 	}
-	for _, p := range refine.Run(ctx, j.model, all, exact) {
+	for _, p := range refine.Run(ctx, j.model, all) {
 		better = append(better, j.planOf(p.Model.Spread(), p.GlobalBatch, p.MicroBatch, p.Stages))
 	}
 	return better
 }
 
-// perSample is the simulated seconds of a sample.
 func (p *Plan) perSample() float64 { return p.Predicted.Simulated / float64(p.GlobalBatch) }
 
-// lowerBound is seconds per sample that no plan takes less than, by the work alone or by 1F1B; at most those of the best plan.
+// lowerBound is a lower bound on the seconds per sample, by the work alone or of 1F1B; at most those of the best plan.
 func (j *Job) lowerBound(ctx context.Context, byWork bool, best float64) float64 {
 	least := best
 	for _, b := range j.options.GlobalBatches {
@@ -206,7 +197,7 @@ func (j *Job) lowerBound(ctx context.Context, byWork bool, best float64) float64
 	return least
 }
 
-// starts are the plans that are refined: the cheapest, and a few of each other number of stages.
+// starts are the plans to refine: the cheapest, and a few of each other number of stages.
 func (j *Job) starts(plans []*Plan, conditions []*costmodel.Condition, best []search.Candidate) []*Plan {
 	starts := slices.Clone(plans[:min(refined, len(plans))])
 	for _, k := range best {
@@ -240,7 +231,7 @@ func (j *Job) plan(c *costmodel.Condition, k search.Candidate) *Plan {
 	return j.planOf(c.Spread(), c.GlobalBatch, c.MicroBatch, c.Stages(k))
 }
 
-// planOf turns stages of units, first to last, into a plan.
+// planOf turns stages on units of Spread.Context devices, first to last, into a plan.
 func (j *Job) planOf(spread costmodel.Spread, globalBatch, microBatch int, stages []costmodel.Stage) *Plan {
 	p := &Plan{Version: Version, Model: j.Profile.Model, GlobalBatch: globalBatch, MicroBatch: microBatch}
 	unit := spread.Context
@@ -269,7 +260,7 @@ func (j *Job) planOf(spread costmodel.Spread, globalBatch, microBatch int, stage
 	return p
 }
 
-// gaps are the devices that are not taken, of a class of so many.
+// gaps are the devices of a class that are not taken.
 func gaps(device string, taken []Devices, count int) (free []Devices) {
 	slices.SortFunc(taken, func(a, b Devices) int { return a.First - b.First })
 	next := 0
@@ -299,7 +290,7 @@ func orAny(list []int) any {
 	return list
 }
 
-// explain finds out, by trying, whether more memory would make a plan feasible.
+// explain tries whether more memory would make a plan feasible.
 func (j *Job) explain(ctx context.Context, within []costmodel.Restriction, err error) error {
 	for _, more := range []float64{1.25, 1.5, 2, 3, 4, 8, 16, 64} {
 		all := costs(conditions(j.model.WithMemory(more), within))

@@ -1,21 +1,17 @@
 package planner
 
-import (
-	"fmt"
+import "evenkeel/planner/costmodel"
 
-	"evenkeel/planner/costmodel"
-)
-
-// spread is what the plan's replicas divide among devices beside tensors.
+// spread is what the replicas of the plan divide among devices, besides tensors.
 func (p *Plan) spread() costmodel.Spread {
 	return costmodel.Spread{Context: max(1, p.Context), Experts: max(1, p.Experts)}
 }
 
-// Replica is the devices of a replica of a group.
+// Replica is the number of devices of a replica of a group.
 func (p *Plan) Replica(g Group) int { return g.Tensor * max(1, p.Context) }
 
-// validateSpread reports degrees that no plan has.
-func (p *Plan) validateSpread(bad func(field, format string, args ...any) error) error {
+// validateSpread reports invalid degrees of context and expert parallelism.
+func (p *Plan) validateSpread() error {
 	switch {
 	case p.Context < 0 || p.Context > maxDevices:
 		return bad("context", "is %d; must be at least 1, or be left out", p.Context)
@@ -27,7 +23,7 @@ func (p *Plan) validateSpread(bad func(field, format string, args ...any) error)
 	return nil
 }
 
-// in is the job for plans of a spread: its classes are of units, as those of its model.
+// in is the job for plans of a spread. Like its model, it counts devices in units of Spread.Context.
 func (j *Job) in(s costmodel.Spread) *Job {
 	if s == j.model.Spread() {
 		return j
@@ -35,12 +31,4 @@ func (j *Job) in(s costmodel.Spread) *Job {
 	k := *j
 	k.model, k.classes = j.model.In(s), j.topology.Units(s.Context).Classes
 	return &k
-}
-
-// checkSpread reports degrees of a plan that the job's layers or machines do not have.
-func (j *Job) checkSpread(s costmodel.Spread) error {
-	if why := j.model.WhyNot(s); why != "" {
-		return fmt.Errorf("%w: %s", ErrPlan, why)
-	}
-	return nil
 }

@@ -11,7 +11,7 @@ import (
 // ErrTrainer is wrapped by errors about trainers that a search does not know. It is bad input.
 var ErrTrainer = badinput.New("planner: unknown trainer")
 
-// For is the job as a trainer runs its plans, by name; "": any trainer. DeepSpeed does not hide all that the others do.
+// For is the job as a trainer runs its plans; "": any trainer. DeepSpeed overlaps less communication than the others.
 func (j *Job) For(trainer string) (*Job, error) {
 	switch trainer {
 	case "", "megatron", "torch":
@@ -24,15 +24,15 @@ func (j *Job) For(trainer string) (*Job, error) {
 	return nil, fmt.Errorf("%w: %.40q; want megatron, deepspeed or torch", ErrTrainer, trainer)
 }
 
-// restrictions are what a trainer can run, as package planner/export writes it, one or more searches' worth.
+// restrictions describe what a trainer can run with the files of package planner/export. Each one is searched by itself.
 //
-//   - Megatron-LM and DeepSpeed have one tensor degree, one number of replicas with equal shares, and one kind of sharding;
-//     sharding of gradients, or of everything, goes with no pipeline, and layers are recomputed all or not at all, by Megatron-LM also all in part. It
-//     can also recompute the first few layers of every stage, which is not searched.
-//   - Megatron-LM has context and expert parallelism; experts at a tensor degree only sequence-parallel (ModelParallelConfig). DeepSpeed
-//     has neither in its configuration, nor sequence parallelism.
-//   - DeepSpeed without a pipeline leaves recomputation to the model, layer by layer.
-//   - What is written for PyTorch takes every plan.
+//   - Megatron-LM and DeepSpeed have one tensor degree, one number of replicas with equal shares, and one kind of sharding.
+//     Sharding of gradients or weights excludes a pipeline. They recompute all layers or none; Megatron-LM can also recompute
+//     only the core of attention of all layers. (It can recompute the first layers of every stage, too, which is not searched.)
+//   - Megatron-LM has context and expert parallelism; with a tensor degree, experts need sequence parallelism
+//     (ModelParallelConfig). The configuration of DeepSpeed has none of the three.
+//   - DeepSpeed without a pipeline leaves recomputation of each layer to the model.
+//   - The export for PyTorch takes every plan.
 func (j *Job) restrictions(trainer string) ([]costmodel.Restriction, error) {
 	if trainer == "" || trainer == "torch" {
 		return []costmodel.Restriction{{}}, nil
@@ -61,7 +61,7 @@ func (j *Job) restrictions(trainer string) ([]costmodel.Restriction, error) {
 	return all, nil
 }
 
-// recomputing are a restriction's with each way to recompute layers that a trainer has with it.
+// recomputing are the restriction with each way in which the trainer can recompute layers.
 func (j *Job) recomputing(trainer string, r costmodel.Restriction, checkpoints []string, free bool) (all []costmodel.Restriction) {
 	several := j.options.LeastStages > 1
 	if r.Sharding == Full || r.Sharding == Gradients {
@@ -75,7 +75,7 @@ func (j *Job) recomputing(trainer string, r costmodel.Restriction, checkpoints [
 		all = append(all, one)
 	}
 	for _, r.Checkpoint = range checkpoints {
-		if trainer == "deepspeed" && r.Checkpoint == "selective" { // by the model, which a pipeline cannot tell
+		if trainer == "deepspeed" && r.Checkpoint == "selective" { // done by the model, not in a pipeline
 			if r.MostStages = 1; several {
 				continue
 			}
@@ -90,10 +90,10 @@ func (j *Job) spreads() bool {
 	return j.options.Sequence || without(j.options.Contexts) || without(j.options.Experts)
 }
 
-// without says whether degrees are asked for, and 1 is not one of them.
+// without says whether degrees are given and 1 is not among them.
 func without(degrees []int) bool { return len(degrees) > 0 && !slices.Contains(degrees, 1) }
 
-// unrestricted says why a trainer can run no plan within the options.
+// unrestricted says why the trainer can run no plan within the options.
 func (j *Job) unrestricted(trainer string, shardings []Sharding, checkpoints []string) error {
 	least := j.options.LeastStages
 	switch {
@@ -105,7 +105,7 @@ func (j *Job) unrestricted(trainer string, shardings []Sharding, checkpoints []s
 	return fmt.Errorf("%w: %s shards gradients and weights only in one stage, but sharding %v and at least %d stages are asked for", ErrInfeasible, trainer, shardings, least)
 }
 
-// checkpoints are the ways in which a trainer recomputes all layers, and whether the options leave the choice.
+// checkpoints are the ways in which the trainer can recompute all layers; free: the options leave the choice open.
 func (j *Job) checkpoints(trainer string) (all []string, free bool) {
 	if c := j.options.Checkpoint; c != "" && c != "auto" {
 		return []string{c}, false

@@ -24,31 +24,30 @@ import (
 
 // Options say how to read a file of lengths.
 type Options struct {
-	// Column is the name of a CSV column, or its number from 1. "" is the first, and of pairs the first two. Two joined by a
-	// comma are a sample's source and target.
+	// Column is the name of a CSV column, or its number from 1; "": the first column, or for pairs the first two. Two columns, joined by a
+	// comma, are the source and the target of a sample.
 	Column string
-	// Pair says what Read makes of two columns: "sum" (also for ""), where the model reads both as one sequence, or "max", where both are
-	// padded to the longer. ReadPairs keeps both.
+	// Pair says how Read combines two columns: "sum" (or ""), if the model reads both as one sequence, or "max", if both are padded to the
+	// longer one. ReadPairs keeps both.
 	Pair string
 	// Scale multiplies each number, which is then rounded up: 100 for frames of 10 ms
 	// from seconds. 0 is 1, and then a fraction is an error.
 	Scale float64
-	// Bytes is the size of the text, if known: memory is then sized once. 0: not known.
+	// Bytes is the size of the text, with which memory is allocated once; 0: not known.
 	Bytes int64
-	// Chosen, if given, is told which columns are read, by name or number, and of how many.
+	// Chosen, if given, is called with the columns that are read, by name or number, and the number of all columns.
 	Chosen func(taken []string, of int)
 }
 
 // maxSamples is the largest number of samples: positions are 32 bits wide.
 const maxSamples = math.MaxUint32
 
-// sizing is after how many samples the rest is estimated.
+// sizing is the number of samples after which the number of all samples is estimated.
 const sizing = 1 << 16
 
-// Read reads one length per sample: one per line, or a CSV with or without a header, each
-// of them possibly gzipped. Name is what errors call the file; without a column asked for, a
-// file without commas is a CSV, and may have a header, only if it ends in .csv or .csv.gz.
-// Errors are of bucket.ErrInput, with the line and the field, or the reader's own.
+// Read reads one length per sample: one per line, or a CSV with or without a header, possibly gzipped. name is the file in errors. If no
+// column is given and there are no commas, the file may have a header only if name ends in .csv or .csv.gz. Errors are of bucket.ErrInput,
+// with the line and the field, or those of r.
 func Read(r io.Reader, name string, o Options) (bucket.Lengths, error) {
 	l, _, err := text(r, name, o, false)
 	return l, err
@@ -118,7 +117,7 @@ func skipMark(b *bufio.Reader, name string) error {
 	return nil
 }
 
-// textReader is where text stands in its file.
+// textReader is the state of reading a file.
 type textReader struct {
 	b       *bufio.Reader
 	rows    *csv.Reader
@@ -134,7 +133,7 @@ type textReader struct {
 	read    int64 // bytes that rows did not see
 }
 
-// plain takes the usual lines that wait in the buffer, digits and a newline, quickly. It stops at anything else, which row then reads or refuses.
+// plain quickly reads the buffered lines of digits. It stops at any other line, which row then reads or refuses.
 func (t *textReader) plain() {
 	limit := sizing
 	if len(t.out) >= sizing {
@@ -159,7 +158,7 @@ func (t *textReader) plain() {
 	t.plainly += len(t.out) - before
 }
 
-// row takes one row, of several lines where a quoted field goes on. Its error is io.EOF at the end.
+// row reads one row, which has several lines if a quoted field has. At the end the error is io.EOF.
 func (t *textReader) row() error {
 	cells, err := t.rows.Read()
 	if p := (*csv.ParseError)(nil); errors.As(err, &p) {
@@ -181,7 +180,7 @@ func (t *textReader) row() error {
 	if len(cells) == 1 && strings.TrimSpace(cells[0]) == "" {
 		return nil
 	}
-	if t.blank > 0 { // a blank line at the end is none
+	if t.blank > 0 { // blank lines are allowed only at the end
 		return input.Errorf("%s:%d: a blank line: every sample needs a length, or later ones get another's position", t.name, t.blank)
 	}
 	if read := t.read + t.rows.InputOffset(); len(t.out) == sizing && cap(t.out) < 2*sizing && t.o.Bytes > read {
@@ -210,7 +209,7 @@ func (t *textReader) row() error {
 	return nil
 }
 
-// hint says of a word in the first line, where a length should be, that it may be a header.
+// hint says that a word in the first line, where a length should be, may be a header.
 func (t *textReader) hint(line int, cells []string) string {
 	word := strings.TrimSpace(cells[0])
 	if line > 1 || t.o.Column != "" || len(cells) > 1 || word == "" || likeNumber(word) {
@@ -238,10 +237,9 @@ func (t *textReader) tell(cells []string, header bool) {
 	t.o.Chosen(taken, len(cells))
 }
 
-// columns finds the wanted columns in the first line, and whether that is a header: it has
-// a cell that is not a number, and the file is a CSV, by its name, a comma, or since a column
-// was asked for. Otherwise a word where the first length should be is an error. What begins like a number where a length
-// should be is a spoilt number, not a name, unless the column was asked for by name.
+// columns finds the wanted columns in the first line, and whether that line is a header. It is one if it has a cell that is not a number, and
+// if the file is a CSV: by its name, by a comma, or because a column was given. Else a word instead of the first length is an error. A cell
+// that begins like a number is a bad number, not a header, unless the column was given by name.
 func (o Options) columns(name string, cells []string) (at []int, header bool, err error) {
 	first := strings.Join(cells, ",")
 	for _, c := range cells {
@@ -278,7 +276,7 @@ func (o Options) columns(name string, cells []string) (at []int, header bool, er
 	return at, header, nil
 }
 
-// numbered are the columns where all are wanted by number, else none.
+// numbered are the wanted columns if all are given by number, else nil.
 func numbered(wanted []string, cells int) (at []int) {
 	for _, want := range wanted {
 		n, err := strconv.Atoi(want)
@@ -360,7 +358,7 @@ func wholeFloat(s string) (uint64, error) {
 	return uint64(v), nil
 }
 
-// check refuses options that cannot be.
+// check refuses invalid options.
 func (o Options) check() error {
 	if o.Scale < 0 || math.IsNaN(o.Scale) || math.IsInf(o.Scale, 0) {
 		return input.Errorf("scale %v: must be above 0", o.Scale)

@@ -5,15 +5,15 @@ import (
 	"evenkeel/bucket/internal/partition"
 )
 
-// cost is the cost of a batch whose samples lie end to end: a fixed time, and for each sample a time and a part of the memory. Both follow
-// from the cost of batches of one length: the most efficient batch of each length takes what that says.
+// cost is the cost of a batch whose samples lie end to end: a fixed time, and for each sample a time and a part of the memory. They
+// are chosen so that the most efficient batch of each single length has the cost of the given Cost.
 type cost struct {
 	bucket.Cost         // of batches of one length
 	fixed       float64 // seconds
 	sample      []float64
 	room        []float64 // of the memory, by length
-	work        float64   // seconds of all samples, without what is fixed
-	filled      float64   // memories that they fill
+	work        float64   // seconds of all samples, without fixed
+	filled      float64   // how many times all samples fill the memory
 }
 
 func newCost(c bucket.Cost, hist []uint32) *cost {
@@ -49,7 +49,7 @@ func (p *cost) Seconds(length, batch int) float64 {
 	return p.fixed + float64(batch)*p.sample[length]
 }
 
-// of is what a sample of a length adds to a batch.
+// of is what a sample adds to a batch.
 func (p *cost) of(length int) (seconds, room float64) {
 	if length >= len(p.room) { // it fits nowhere
 		return p.Cost.Seconds(length, 1), 2
@@ -57,7 +57,7 @@ func (p *cost) of(length int) (seconds, room float64) {
 	return p.sample[length], p.room[length]
 }
 
-// Breaks has none: time is a straight line in the batch.
+// Breaks is nil: time is linear in the batch.
 func (*cost) Breaks(int) []int { return nil }
 
 var _ bucket.Measurer = (*cost)(nil)

@@ -1,7 +1,7 @@
-// Package packed plans batches whose samples lie end to end, as attention of variable length computes them: nothing is padded.
+// Package packed plans batches whose samples lie end to end, for attention of variable length: nothing is padded.
 //
-// Make plans; the plan's Schedule cuts the epochs. Samples come in random order. A batch takes a fixed time and what each of its samples
-// takes, and each of the samples a part of the memory.
+// Make plans; the plan's Schedule cuts the epochs. Samples come in random order. A batch takes a fixed time plus the time of each of
+// its samples; each sample takes a part of the memory.
 package packed
 
 import (
@@ -17,7 +17,7 @@ import (
 	"evenkeel/bucket/stepcost"
 )
 
-// Plan is a plan with its lengths' histogram and its costs.
+// Plan is a plan with the histogram of its lengths and its costs.
 type Plan struct {
 	bucket.Plan
 	given bucket.Cost
@@ -91,20 +91,20 @@ func (p *Plan) prepare(l bucket.Lengths, c bucket.Cost) error {
 // Cost is what the plan predicts by.
 func (p *Plan) Cost() bucket.Cost { return p.cost }
 
-// Rest plans what is left of an epoch, by the same costs, for other ranks.
+// Rest plans the rest of an epoch for other ranks, with the same costs.
 func (p *Plan) Rest(l bucket.Lengths, g bucket.Group) (bucket.Planner, error) {
 	return Make(l, p.given, p.ConfigOf(g))
 }
 
-// StepSize is what a step of the predicted epoch holds over all ranks, in the mean.
+// StepSize is the mean size of a step over all ranks in the predicted epoch.
 func (p *Plan) StepSize() (samples, tokens float64) {
 	return partition.StepSize(p.hist, p.Steps, func(length int) int { return length })
 }
 
-// StepBatches is how many batches each rank has in a step: one, as large as the rank is fast.
+// StepBatches is 1 for each rank; faster ranks have larger batches.
 func (p *Plan) StepBatches() []int { return slices.Repeat([]int{1}, p.Ranks) }
 
-// check refuses what has no meaning where nothing is padded, and sets the order to random.
+// check refuses settings about padding and order, and sets the order to random.
 func check(f *bucket.Config) error {
 	switch {
 	case f.Mixing != nil && *f.Mixing != 1:
@@ -122,8 +122,8 @@ func check(f *bucket.Config) error {
 // mostPacked is the number of samples up to which several numbers of steps are tried.
 const mostPacked = 1_000_000
 
-// tune finds the number of steps, and with it the anchor duration. It tries the numbers with which the mean batch fills several parts of the
-// memory, since random samples cannot fill it exactly.
+// tune finds the number of steps, and so the anchor duration. Random samples cannot fill the memory exactly, so it tries several
+// parts of the memory for the mean batch to fill.
 func (p *Plan) tune(l bucket.Lengths) error {
 	fills := []float64{1, .995, .99, .98, .97, .95, .9}
 	if len(l) > mostPacked {
@@ -152,7 +152,7 @@ func (p *Plan) tune(l bucket.Lengths) error {
 	return nil
 }
 
-// steps is the least number of steps in which no batch fills more than a part of the memory in the mean.
+// steps is the least number of steps with which the mean batch fills at most this part of the memory.
 func (p *Plan) steps(fill float64) int {
 	c := p.cost
 	tokens, samples := 0.0, 0.0
@@ -178,7 +178,7 @@ func (p *Plan) steps(fill float64) int {
 	return min(int(math.Ceil(n)), p.Samples)
 }
 
-// anchor is the duration of so many equal steps.
+// anchor is the duration of each of a number of equal steps.
 func (p *Plan) anchor(steps int) float64 {
 	c, speed := p.cost, 0.0
 	for _, v := range p.Speeds {
@@ -187,7 +187,7 @@ func (p *Plan) anchor(steps int) float64 {
 	return (c.work/float64(steps) + c.fixed*float64(p.Ranks)) / speed
 }
 
-// keys order an epoch by chance alone, those that are left out last.
+// keys order an epoch at random, with samples that are left out at the end.
 func (p *Plan) keys(of bucket.Samples, seed, epoch uint64) ordering.Keys {
 	k := ordering.NewKeys(seed, epoch)
 	k.Limit, k.Groups = uint32(p.Limit), 2
@@ -200,9 +200,9 @@ func (p *Plan) keys(of bucket.Samples, seed, epoch uint64) ordering.Keys {
 	return k
 }
 
-// Schedule draws the samples in random order. Each step gets an equal part of the work that is left, or more if its longest sample lasts longer
-// than that. Samples are dealt to the ranks, the longest first, each to the rank that would finish it first among those that have room. A sample
-// for which no rank has room waits for the next step.
+// Schedule draws the samples in random order. Each step gets an equal part of the work that is left, or more if its longest sample
+// takes longer. Samples are dealt to the ranks, the longest first, each to the rank that would finish it first among those with
+// room. A sample for which no rank has room waits for the next step.
 func (p *Plan) Schedule(l bucket.Lengths, seed, epoch uint64) *bucket.Schedule {
 	c, of := p.cost, p.Of(l)
 	o := ordering.New(l, p.keys(of, seed, epoch))

@@ -9,36 +9,35 @@ import (
 	"evenkeel/bucket/internal/ordering"
 )
 
-// bands order samples of two lengths: by bands of similar sources, and within a band by target, up and down in turn, so that neighbours are
-// alike in both lengths. The width of a band, in the logarithm of the source, times the number of its batches stays within an area: then its
-// batches are about as wide in one length as in the other.
+// bands order samples of two lengths: by bands of similar sources, and within a band by target, rising and falling in turn, so that
+// neighbours are alike in both lengths. The width of a band (of the logarithm of the source) times its number of batches stays within
+// an area. Then the range of sources of its batches is about as wide as that of targets.
 //
-// Sorting by source, then target (fairseq), is the same with bands of one source; by either length alone batches pad the other.
+// Sorting by source, then target (as fairseq does) is the same with bands of one source. Sorting by one length alone pads the other.
 type bands struct {
 	area, width float64
-	sources     []int     // that occur, rising
-	batches     []float64 // by source: that its samples fill
+	sources     []int     // the sources that occur, rising
+	batches     []float64 // by source: the number of batches that its samples fill
 
-	edges  []int  // the longest source of each band but the last, which has no end, rising
+	edges  []int  // by band, rising: its longest source; the last band has no edge
 	offset []int  // by band: its first group
 	least  []int  // by band: its shortest target
-	most   []int  // by band: its longest target, moved up the most
-	shift  uint   // so many targets, as a power of two, are a group
-	groups int    // of all
+	most   []int  // by band: its longest target, moved as far as possible
+	shift  uint   // a group has 2^shift targets
+	groups int    // of all bands
 	moves  uint32 // the largest part of a length by which it moves, x 2^16
 }
 
-// shape is the two lengths of a sample.
 type shape struct{ Source, Target int }
 
 func (s shape) String() string { return fmt.Sprintf("source %d, target %d", s.Source, s.Target) }
 
-// newBands are bands of an area. Padding is the share of the work that moving lengths may add; 0: nothing moves.
+// newBands makes bands of an area. padding is the share of the work that moving lengths may add; 0: lengths do not move.
 func newBands(area, padding float64) bands {
 	return bands{area: area, width: min(2*padding, ordering.MostWidth/ordering.Unit)}
 }
 
-// Add counts batches that samples of a source fill; sources never fall.
+// Add counts batches that samples of a source fill. Sources must not fall from call to call.
 func (b *bands) Add(source int, batches float64) {
 	if len(b.sources) == 0 || b.sources[len(b.sources)-1] != source {
 		b.sources, b.batches = append(b.sources, source), append(b.batches, 0)
@@ -46,8 +45,8 @@ func (b *bands) Add(source int, batches float64) {
 	b.batches[len(b.batches)-1] += batches
 }
 
-// Lay lays the bands of an epoch, from the longest source down, for samples of all shapes but those marked none. With mixing the first band is
-// smaller by chance, which moves all others.
+// Lay lays out the bands of an epoch, from the longest source down, for samples of all shapes except those marked none. With mixing,
+// the first band is smaller at random, which moves all other bands.
 func (b bands) Lay(shapes []shape, none []bool, chance float64) *bands {
 	b.moves = uint32(b.width * ordering.Unit)
 	area := b.area
@@ -72,7 +71,7 @@ func (b bands) Lay(shapes []shape, none []bool, chance float64) *bands {
 		if k == 0 || none[k] {
 			continue
 		}
-		// A source that moves up may come into any band up to where it moves at most.
+		// A source may move up into any band up to that of its largest move.
 		for band := b.of(s.Source); band <= b.of(b.moved(s.Source, math.MaxUint64)); band++ {
 			if b.least[band] == 0 || s.Target < b.least[band] {
 				b.least[band] = s.Target
@@ -94,13 +93,12 @@ func (b bands) Lay(shapes []shape, none []bool, chance float64) *bands {
 	return &b
 }
 
-// Groups is how many groups all bands have.
+// Groups is the number of groups of all bands.
 func (b *bands) Groups() int { return b.groups }
 
-// of is the band of a source.
 func (b *bands) of(source int) int { return sort.SearchInts(b.edges, source) }
 
-// moved is a length moved up by chance.
+// moved is a length moved up at random.
 func (b *bands) moved(v int, chance uint64) int {
 	if b.moves == 0 {
 		return v
@@ -108,7 +106,7 @@ func (b *bands) moved(v int, chance uint64) int {
 	return v + int((chance>>44)*(uint64(v)*uint64(b.moves)+ordering.Unit)>>36)
 }
 
-// Group is that of a sample, below Groups; chance is the sample's own.
+// Group is the group of a sample, below Groups; chance is random and belongs to the sample.
 func (b *bands) Group(s shape, chance uint64) int {
 	band := b.of(b.moved(s.Source, chance))
 	target := b.moved(s.Target, ordering.Mix(chance, 1))

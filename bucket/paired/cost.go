@@ -9,13 +9,12 @@ import (
 type Cost interface {
 	// Seconds of a batch of that many samples padded to these lengths; it rises with each of the three.
 	Seconds(source, target, batch int) float64
-	// Cap is the largest batch of these lengths that fits into memory; 0: none. That of
-	// longer ones is no larger.
+	// Cap is the largest batch of these lengths that fits into memory; 0: none. It never rises with either length.
 	Cap(source, target int) int
 }
 
-// cost is a bucket.Cost of batches whose sources and targets are padded apart. What it calls a length is a kind, the number of a pair of
-// lengths, or, for a batch of several kinds, the longest source and the longest target joined in one number.
+// cost is a bucket.Cost of batches whose sources and targets are padded separately. Its lengths are kinds (numbers of pairs of lengths)
+// or, for batches of several kinds, the longest source and the longest target encoded as one number.
 type cost struct {
 	of     Cost
 	shapes []shape
@@ -34,7 +33,7 @@ func (p *cost) sides(length int) (source, target int) {
 	return length >> sideBits, length & (1<<sideBits - 1)
 }
 
-// join is the length of a batch that holds batches of two lengths.
+// join is the length to which samples of two lengths are padded together.
 func (p *cost) join(a, b int) int {
 	if a == b {
 		return a
@@ -65,7 +64,7 @@ func (p *cost) room(length int) (batch, tokens int) {
 	return p.of.Cap(s, t), s + t
 }
 
-// Breaks are the least and the largest of whole multiples: between these a batch takes longer in proportion.
+// Breaks are the smallest and the largest multiple of the batch size. Multiples between them take time linear in the batch.
 func (p *cost) Breaks(length int) []int {
 	m := p.limits.Multiple
 	if m == 1 {
@@ -75,7 +74,7 @@ func (p *cost) Breaks(length int) []int {
 	return []int{m, max(m, n-n%m)}
 }
 
-// longest is the length of a batch of samples of these kinds, and the sums of their sources and targets.
+// longest is the length of a batch of these kinds, and the sums of its sources and of its targets.
 func (p *cost) longest(kinds []uint32) (length int, sources, targets float64) {
 	length = int(kinds[0])
 	for _, k := range kinds {

@@ -7,11 +7,11 @@ import (
 	"evenkeel/bucket/internal/partition"
 )
 
-// fine is the number of cells into which a batch of one sample's lengths is divided; batches end where cells end.
+// fine is the number of cells of a full batch of equal samples. Batches consist of whole cells.
 const fine = 64
 
-// cutRow cuts a row of samples into the batches of whole cells that take the least time in all, by dynamic programming over where batches end. room is the largest batch of a shape, at least 1, and no larger for longer ones; seconds what a batch takes. It returns where the
-// batches end.
+// cutRow cuts a row of samples into batches that take the least time in all, by dynamic programming over the ends of batches. room is
+// the largest batch of a shape, at least 1, and never rises with a length; seconds is the time of a batch. It returns the ends.
 func cutRow(row []shape, room func(shape) int, seconds func(shape, int) float64) (ends []int) {
 	cells, longest := divide(row, room)
 	least := make([]float64, len(cells)) // of what lies before the end of each cell
@@ -41,7 +41,8 @@ func cutRow(row []shape, room func(shape) int, seconds func(shape, int) float64)
 	return ends
 }
 
-// divide is where cells end, the first at 0, and the longest of both in each. A cell is a small part of a batch, or one sample.
+// divide returns the ends of cells, beginning with 0, and the longest source and target in each. A cell is a small part of a batch, or
+// one sample.
 func divide(row []shape, room func(shape) int) (ends []int, longest []shape) {
 	ends, longest = []int{0}, []shape{{}}
 	for at := 0; at < len(row); {
@@ -50,7 +51,7 @@ func divide(row []shape, room func(shape) int) (ends []int, longest []shape) {
 		for _, x := range row[at : at+n] {
 			s = shape{max(s.Source, x.Source), max(s.Target, x.Target)}
 		}
-		if n > room(s) { // much longer ones are among them
+		if n > room(s) { // some samples are much longer
 			n, s = 1, row[at]
 		}
 		at += n
@@ -59,8 +60,8 @@ func divide(row []shape, room func(shape) int) (ends []int, longest []shape) {
 	return ends, longest
 }
 
-// cutFreely cuts the order, up to an end, into batches that take the least time in all, the longest first. Steps then take batches of similar duration: what they wait for each
-// other is less than the longest batch, in all of the epoch.
+// cutFreely cuts the order, up to an end, into batches that take the least time in all, the longest first. Steps then consist of batches
+// of similar duration: over the whole epoch, ranks wait less than the longest batch takes.
 func (r *row) cutFreely(end, places int) []partition.Cut {
 	two := r.cost
 	length := func(s shape) int { return s.Source<<sideBits | s.Target }
@@ -78,7 +79,7 @@ func (r *row) cutFreely(end, places int) []partition.Cut {
 		at = end
 	}
 	partition.SortCuts(cuts)
-	for i := range min(len(cuts), (places-len(cuts)%places)%places) { // places that would be idle in the last step get halves of the longest
+	for i := range min(len(cuts), (places-len(cuts)%places)%places) { // the longest are halved until no place is idle in the last step
 		if start, n := int(cuts[i].Start), int(cuts[i].Count); n > 1 {
 			half := n / 2
 			if m := two.limits.Multiple; half >= m {

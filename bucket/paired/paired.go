@@ -1,4 +1,4 @@
-// Package paired plans batches of samples with two lengths, a source and a target, as those of a translation: a batch pads its sources to its
+// Package paired plans batches of samples with two lengths, a source and a target, as for translation. A batch pads its sources to its
 // longest source and its targets to its longest target.
 //
 // New joins the lengths, Make plans, and the plan's Schedule cuts the epochs.
@@ -16,7 +16,7 @@ import (
 	"evenkeel/bucket/stepcost"
 )
 
-// Plan is a plan with its lengths' histogram and its costs. Where a bucket function asks for lengths, it takes Pairs.Kinds.
+// Plan is a plan with the histogram of its lengths and its costs. Where a function of package bucket takes lengths, pass Pairs.Kinds.
 type Plan struct {
 	bucket.Plan
 	cost  *cost
@@ -77,7 +77,7 @@ func Bind(file *bucket.Plan, l *Pairs) (*Plan, error) {
 	return p, nil
 }
 
-// check refuses what takes one length.
+// check refuses settings for samples of one length.
 func check(f *bucket.Config) error {
 	switch {
 	case f.Overlong == bucket.Truncate:
@@ -88,7 +88,7 @@ func check(f *bucket.Config) error {
 	return nil
 }
 
-// prepare derives what is not in the file: the rate is the least time per sample of each kind.
+// prepare derives what is not in the file. rate is the least time per sample of each kind.
 func (p *Plan) prepare(l bucket.Lengths, shapes []shape, c Cost) (rate []float64, err error) {
 	p.knobs = partition.KnobsOf(p.Mixing)
 	limits, err := partition.StepLimits(&p.Plan)
@@ -110,7 +110,7 @@ func (p *Plan) prepare(l bucket.Lengths, shapes []shape, c Cost) (rate []float64
 	return rate, nil
 }
 
-// fit finds what fits, and drops what does not.
+// fit drops the samples that fit into no batch.
 func (p *Plan) fit(l bucket.Lengths, hist []uint32) error {
 	two := p.cost
 	p.Limit = 1
@@ -138,9 +138,9 @@ func (p *Plan) fit(l bucket.Lengths, hist []uint32) error {
 	return nil
 }
 
-// tune finds by whole epochs how large the bands are, and then the number of steps.
+// tune finds the area of the bands and then the number of steps, by cutting whole epochs.
 func (p *Plan) tune(l bucket.Lengths) partition.Found {
-	// The orders of the epochs by which it is found, which depend on the bands alone.
+	// By epoch; they depend only on the bands.
 	var orders map[uint64]*ordering.Order
 	predict := func(s bucket.Settings, epoch uint64) partition.Found {
 		if orders[epoch] == nil {
@@ -161,7 +161,7 @@ func (p *Plan) tune(l bucket.Lengths) partition.Found {
 	for _, area := range []float64{.25, .5, 1, 2, 4} {
 		setArea(area)
 		x := predict(p.job.Settings, 0)
-		if work := x.EpochSeconds / x.Imbalance; work < least { // whatever the last step leaves empty
+		if work := x.EpochSeconds / x.Imbalance; work < least { // without what the last step leaves empty
 			best, least = area, work
 		}
 	}
@@ -188,7 +188,7 @@ func (p *Plan) layOut(area float64) bands {
 	return b
 }
 
-// newOrder orders an epoch by bands of similar sources, or by chance alone.
+// newOrder orders an epoch by bands of similar sources, or at random.
 func (p *Plan) newOrder(l bucket.Lengths, seed, epoch uint64) *ordering.Order {
 	k := ordering.NewKeys(seed, epoch)
 	k.Limit, k.Groups = bucket.MaxLength, 2
@@ -207,7 +207,7 @@ func (p *Plan) newOrder(l bucket.Lengths, seed, epoch uint64) *ordering.Order {
 	return ordering.New(l, k)
 }
 
-// dispatch cuts an epoch by some settings.
+// dispatch cuts an epoch with some settings.
 func (p *Plan) dispatch(l bucket.Lengths, o *ordering.Order, s bucket.Settings) *partition.Epoch {
 	if o.Index == nil {
 		o.Fill(l)
@@ -245,24 +245,24 @@ func (p *Plan) Schedule(l bucket.Lengths, seed, epoch uint64) *bucket.Schedule {
 		}})
 }
 
-// Cost is what the plan predicts by. Its lengths are kinds, or those of a batch's longest source and target.
+// Cost is what the plan predicts by. Its lengths are kinds, or encode the longest source and target of a batch.
 func (p *Plan) Cost() bucket.Cost { return p.cost }
 
-// Rest plans what is left of an epoch, by the same costs, for other ranks.
+// Rest plans the rest of an epoch for other ranks, with the same costs.
 func (p *Plan) Rest(l bucket.Lengths, g bucket.Group) (bucket.Planner, error) {
 	return plan(l, p.cost.shapes, p.cost.of, p.ConfigOf(g))
 }
 
-// StepSize is what a step of the predicted epoch holds over all ranks, in the mean: both lengths count.
+// StepSize is the mean size of a step over all ranks in the predicted epoch. Both lengths count.
 func (p *Plan) StepSize() (samples, tokens float64) {
 	return partition.StepSize(p.job.Hist, p.Steps, func(kind int) int { return p.cost.shapes[kind].Source + p.cost.shapes[kind].Target })
 }
 
-// StepBatches is how many batches each rank has in a full step.
+// StepBatches is the number of batches of each rank in a full step.
 func (p *Plan) StepBatches() []int { return partition.StepBatches(&p.Plan) }
 
-// bands are twelve ranges of sources of equal work, with the longest target in each. Batch and seconds are the mean of the batches
-// that its samples fill in the predicted epoch: the same lengths are in batches of different sizes, by what else these hold.
+// bands are twelve ranges of sources of equal work, with the longest target in each. Batch and seconds are means over the batches of
+// their samples in the predicted epoch, because batches of the same lengths differ in size.
 func (p *Plan) bands(l bucket.Lengths, rate []float64, e *partition.Epoch) (out []bucket.Band) {
 	var counts []uint32
 	var mean []float64 // of the rate, by source

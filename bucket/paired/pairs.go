@@ -9,12 +9,12 @@ import (
 	"evenkeel/bucket/internal/partition"
 )
 
-// Pairs are samples of two lengths, as those of a translation: a batch pads its sources to its longest source, its targets to its longest target.
+// Pairs are samples of two lengths, as for translation.
 type Pairs struct {
-	// Kinds has an entry for each sample, in the data set's order: a number from 1 that stands for its two lengths. A Plan of pairs takes it
-	// wherever one of single lengths takes these.
+	// Kinds has an entry for each sample, in the data set's order: a number from 1 that stands for its two lengths. Pass it where plans of
+	// one length take lengths.
 	Kinds  bucket.Lengths
-	shapes []shape // by that number, rising by source, then target; the first is none
+	shapes []shape // by kind, sorted by source, then target; entry 0 is not used
 }
 
 // New joins the lengths of sources and targets, each 1 to bucket.MaxLength. Errors are of ErrInput.
@@ -46,7 +46,7 @@ func New(sources, targets bucket.Lengths) (*Pairs, error) {
 	return p, nil
 }
 
-// Checksum names the lengths: XXH3 of source and target of each sample as little-endian 32-bit numbers, in hexadecimal.
+// Checksum identifies the lengths: XXH3 of source and target of each sample as little-endian 32-bit numbers, in hexadecimal.
 func (p *Pairs) Checksum() string {
 	return input.Checksum(func(yield func(uint32) bool) {
 		for _, k := range p.Kinds {
@@ -63,8 +63,9 @@ func (p *Pairs) Of(sample int) (source, target int) {
 	return s.Source, s.Target
 }
 
-// Uppers are about n pairs of lengths to profile, between which an epoch computes as many tokens: the sources are cut into ranges, the
-// targets of each range, too, and the longest of both in each of these is one. The samples of the longest source and of the longest target are two more.
+// Uppers are about n pairs of lengths to profile. The sources are cut into ranges of equal numbers of tokens, and so are the targets of
+// each range; the longest source and target of each range are a pair. Two more pairs are the samples with the longest source and with
+// the longest target.
 func (p *Pairs) Uppers(n int) (sources, targets []int, err error) {
 	if n < 4 || n > 4096 {
 		return nil, nil, input.Errorf("buckets %d: must be 4 to 4096", n)
@@ -78,7 +79,7 @@ func (p *Pairs) Uppers(n int) (sources, targets []int, err error) {
 			for len(counts) <= at {
 				counts, rate = append(counts, 0), append(rate, 0)
 			}
-			// A length's samples count by their tokens: as so many of mean tokens.
+			// The rate of a length is its mean number of tokens per sample.
 			tokens := float64(hist[k]) * float64(p.shapes[k].Source+p.shapes[k].Target)
 			rate[at] = (rate[at]*float64(counts[at]) + tokens) / float64(counts[at]+hist[k])
 			counts[at] += hist[k]

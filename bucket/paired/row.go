@@ -15,10 +15,10 @@ type row struct {
 	sides []shape // by position
 }
 
-// Next is partition.Row's: the kind of the sample.
+// Next implements partition.Row: the kind of the sample.
 func (r *row) Next(pos int) int { return int(r.kinds[r.index[pos-1]]) }
 
-// Take is partition.Row's: the batch is joined to the longest of both lengths as it grows.
+// Take implements partition.Row. As the batch grows, so do its longest source and target.
 func (r *row) Take(pos, _ int, most float64, size func(length int) int) (n, pad int) {
 	room := func(s shape) int { // samples of a batch padded to these lengths
 		pad := s.Source<<sideBits | s.Target

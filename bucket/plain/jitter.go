@@ -6,16 +6,16 @@ import (
 	"evenkeel/bucket/internal/ordering"
 )
 
-// jitter is the largest part of their length, times 2^16, by which the samples of each length move up in the order.
+// jitter is, for each length, the largest part of the length by which its samples move up in the order, times 2^16.
 //
-// Two samples in one batch meet again in the next epoch's if neither moved by more than the lengths that a batch spans.
-// A move by the part w pads by w/2. Of a length l with n samples a batch, that spans a part s of its length,
+// Two samples of a batch meet again in the next epoch if neither moves further than the range of lengths of a batch. A move by the part w
+// pads by w/2 on average. Let a batch of length l have n samples and span the part s of its length. Then
 //
 //	n exp(-w/s) + price l w/2
 //
-// is what a sample adds to the pairs that meet again and, at some price, to the padding. It is least at w = s ln(n / (price l s/2)).
-// The price is the least with which the padding adds no more than a share to the work: so short samples, of which there are many in a
-// batch and little time in each, move far, and long ones hardly.
+// is what a sample adds to the pairs that meet again and, at some price, to the padding. It is least for w = s ln(n / (price l s/2)). The
+// price is the lowest with which padding adds at most a given share to the work. So short samples, which come in large batches and take
+// little time, move far; long samples hardly move.
 func jitter(hist []uint32, batch []int, rate []float64, share float64) []uint32 {
 	before := make([]float64, len(hist)+1)
 	total := 0.0
@@ -47,7 +47,7 @@ func jitter(hist []uint32, batch []int, rate []float64, share float64) []uint32 
 		}
 		return sum
 	}
-	low, high := -60.0, 60.0 // of the logarithm of the price over the mean rate
+	low, high := -60.0, 60.0 // logarithm of the price over the mean rate
 	unit := total / max(1, before[len(hist)])
 	for range 40 {
 		if middle := (low + high) / 2; padding(math.Exp(middle)/unit) <= share*total {

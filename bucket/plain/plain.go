@@ -1,8 +1,5 @@
-// Package plain plans batches of samples of one length, which are padded to the longest sample in their batch.
-//
-// Make plans; the plan's Schedule cuts the epochs. The dispatch follows Huawei, training method for sequence models: durations are
-// recorded by length and batch size, an anchor duration is chosen among them, each length gets the largest batch that lasts no longer,
-// and steps take batches of any length. Config.Mixing says how random the order is.
+// Package plain plans batches of samples of one length, padded to the longest sample in their batch. Make plans; the plan's Schedule cuts
+// the epochs. The documentation of package bucket describes the method.
 package plain
 
 import (
@@ -16,7 +13,7 @@ import (
 	"evenkeel/bucket/stepcost"
 )
 
-// Plan is a plan with its lengths' histogram and its costs.
+// Plan is a plan with the histogram of its lengths and its costs.
 type Plan struct {
 	bucket.Plan
 	given bucket.Cost
@@ -74,7 +71,7 @@ func Bind(file *bucket.Plan, l bucket.Lengths) (*Plan, error) {
 	return p, nil
 }
 
-// prepare derives what is not in the file: the rate is the least time per sample of each length.
+// prepare derives what is not in the file. rate is the least time per sample of each length.
 func (p *Plan) prepare(l bucket.Lengths, c bucket.Cost) (rate []float64, err error) {
 	p.knobs = partition.KnobsOf(p.Mixing)
 	limits, err := partition.StepLimits(&p.Plan)
@@ -96,7 +93,7 @@ func (p *Plan) prepare(l bucket.Lengths, c bucket.Cost) (rate []float64, err err
 	return rate, nil
 }
 
-// aim finds the anchor of each length, and its jitter.
+// aim sets the anchor and the jitter of each length.
 func (p *Plan) aim(rate []float64) {
 	p.job.Aim(p.Anchors)
 	if p.knobs.Padding > 0 {
@@ -104,12 +101,12 @@ func (p *Plan) aim(rate []float64) {
 	}
 }
 
-// keys order an epoch: by length, each sample moved up by a random part of its length, so that neighbours differ from epoch to epoch.
+// keys order an epoch by length. Each sample moves up by a random part of its length, so that neighbours differ from epoch to epoch.
 func (p *Plan) keys(seed, epoch uint64) ordering.Keys {
 	k := ordering.NewKeys(seed, epoch)
 	limit, skip := uint32(p.Limit), p.Overlong == bucket.Skip
 	k.Limit = limit
-	shift := uint(0) // so many lengths, as a power of two, are one group
+	shift := uint(0) // a group has 2^shift lengths
 	top := uint64(p.Limit)
 	switch {
 	case p.knobs.Random:
@@ -137,7 +134,7 @@ func (p *Plan) keys(seed, epoch uint64) ordering.Keys {
 		case width == nil:
 			return int(v)
 		}
-		// Up to width x length whole lengths, the last in proportion; 20 bits of chance.
+		// Move by up to width x length; 20 bits of chance.
 		span := uint64(v)*uint64(width[v]) + ordering.Unit
 		if width[v] == 0 {
 			span = 0
@@ -147,7 +144,7 @@ func (p *Plan) keys(seed, epoch uint64) ordering.Keys {
 	return k
 }
 
-// dispatch cuts an epoch by some settings.
+// dispatch cuts an epoch with some settings.
 func (p *Plan) dispatch(l bucket.Lengths, s bucket.Settings, seed, epoch uint64) *partition.Epoch {
 	o := ordering.New(l, p.keys(seed, epoch))
 	job := p.job
@@ -159,17 +156,18 @@ func (p *Plan) dispatch(l bucket.Lengths, s bucket.Settings, seed, epoch uint64)
 	return job.Dispatch(o, partition.Grouped(o, p.cost, p.BatchMultiple), true, nil)
 }
 
-// loose is a row of samples in nearly random order: the longest of a group says little of the others, so batches are cut by true lengths.
+// loose is a row of samples in nearly random order. The longest sample of a group says little about the others, so batches are cut by
+// true lengths.
 type loose struct {
 	p     *Plan
 	l     bucket.Lengths
 	index []uint32
 }
 
-// Next is partition.Row's.
+// Next implements partition.Row.
 func (r loose) Next(pos int) int { return min(int(r.l[r.index[pos-1]]), r.p.Limit) }
 
-// Take is partition.Row's.
+// Take implements partition.Row.
 func (r loose) Take(pos, longest int, most float64, size func(length int) int) (n, pad int) {
 	for n = 1; n < pos; n++ {
 		v := max(longest, r.Next(pos-n))
@@ -181,8 +179,7 @@ func (r loose) Take(pos, longest int, most float64, size func(length int) int) (
 	return partition.Whole(n, n, r.p.BatchMultiple), longest
 }
 
-// predict scores an epoch of seed 0 without sorting the data set: a batch counts as padded to the longest length that
-// its groups hold.
+// predict scores an epoch of seed 0 without sorting the data set. It assumes that a batch is padded to the longest length of its groups.
 func (p *Plan) predict(l bucket.Lengths, s bucket.Settings, epoch uint64) partition.Found {
 	e := p.dispatch(l, s, 0, epoch)
 	score := e.Predict(p.Speeds, func(b partition.Placed) bucket.Measured {
@@ -201,20 +198,20 @@ func (p *Plan) Schedule(l bucket.Lengths, seed, epoch uint64) *bucket.Schedule {
 // Cost is what the plan predicts by: the given cost, with the plan's multiples and limits.
 func (p *Plan) Cost() bucket.Cost { return p.cost }
 
-// Rest plans what is left of an epoch, by the same costs, for other ranks.
+// Rest plans the rest of an epoch for other ranks, with the same costs.
 func (p *Plan) Rest(l bucket.Lengths, g bucket.Group) (bucket.Planner, error) {
 	return Make(l, p.given, p.ConfigOf(g))
 }
 
-// StepSize is what a step of the predicted epoch holds over all ranks, in the mean.
+// StepSize is the mean size of a step over all ranks in the predicted epoch.
 func (p *Plan) StepSize() (samples, tokens float64) {
 	return partition.StepSize(p.job.Hist, p.Steps, func(length int) int { return length })
 }
 
-// StepBatches is how many batches each rank has in a full step; those of short samples beside the others come on top.
+// StepBatches is the number of batches of each rank in a full step, without additional batches of short samples.
 func (p *Plan) StepBatches() []int { return partition.StepBatches(&p.Plan) }
 
-// device is a cost as a device has it: lengths padded to a multiple, time in multiples of the batch, and a step's limits.
+// device is a cost with lengths padded to a multiple, batches computed in multiples, and the limits of a step.
 type device struct {
 	bucket.Cost
 	limits partition.Limits
@@ -237,7 +234,7 @@ func (d device) room(length int) (batch, tokens int) {
 	return d.Cost.Cap(length), length
 }
 
-// Breaks are whole multiples beside those of the cost.
+// Breaks are the multiples next to the breaks of the cost.
 func (d device) Breaks(length int) []int {
 	inner := d.Cost.Breaks(d.padded(length))
 	m := d.limits.Multiple
@@ -274,8 +271,8 @@ func Bound(l bucket.Lengths, c bucket.Cost, speeds []float64) float64 {
 	return partition.Bound(hist, rate, speeds, false)
 }
 
-// Uppers are the longest lengths of n ranges of equal count of samples times length, for profiling: where the
-// time of an epoch is spent, the trials are. Errors are of bucket.ErrInput.
+// Uppers are the longest lengths of n ranges with equal numbers of tokens, to be profiled: lengths on which an epoch spends more time get
+// more trials. Errors are of bucket.ErrInput.
 func Uppers(l bucket.Lengths, n int) ([]int, error) {
 	if n < 2 || n > 4096 {
 		return nil, input.Errorf("buckets %d: must be 2 to 4096", n)

@@ -11,18 +11,15 @@ import (
 
 // Model predicts a step of one rank of speed 1 from a table of trials.
 //
-// Seconds are the least-squares fit of a + b B + c B L + d B L^2 (relative errors, no
-// coefficient below 0, no term that the noise alone would bring in), unless interpolation
-// predicts the table better than that by more than chance (each inner point left out in
-// turn). Where the fit is off and one of tokens rounded up to whole tiles is less than half as far off, that is the fit. Where
-// interpolation is nearer, seconds are bilinear interpolation in the smoothed table: isotonic over batch and
-// over length, since neither a larger batch nor a longer sample takes less time, and a
-// minimum over noisy points picks the luckiest (the winner's curse).
+// Seconds are a least-squares fit of a + b B + c B L + d B L^2: by relative errors, without negative coefficients, and without terms that
+// noise alone explains. If the fit is not close, and a fit with tokens rounded up to whole tiles has less than half its error, that one is
+// used. If interpolation predicts the table better than the fit by more than chance (tested by leaving out each inner point), seconds are
+// interpolated, bilinearly, in the table smoothed to be isotonic over batch and length: a larger batch or a longer sample takes no less time,
+// and a minimum over noisy points would pick the luckiest one (the winner's curse).
 //
-// Memory: a batch fits if a trial at least as long and as large ran. Where peaks are
-// known and follow the same formula to 2%, also if the predicted peak, enlarged by the
-// fit's worst error, is within the limit. It never fits if a trial at most as long and
-// as large ran out of memory, nor if it is longer than every trial.
+// A batch fits into memory if a trial ran that was at least as long and as large. If peaks are known and follow the same formula within 2%,
+// it also fits if the predicted peak plus the worst error of the fit is within the limit. It never fits if a trial that was no longer and no
+// larger ran out of memory, or if it is longer than every trial.
 type Model struct {
 	trials
 	lengths []int
@@ -30,8 +27,7 @@ type Model struct {
 	time    *fit      // nil: interpolate
 }
 
-// closeFit is the worst relative error with which a fit is taken without comparison:
-// interpolation along the batch alone may be nearer, but not between lengths.
+// closeFit is the largest worst error, relative, of a fit that is used without comparing it with interpolation.
 const closeFit = 0.005
 
 // New prepares a table. Limit is the memory in bytes; 0 is the largest peak that ran.
@@ -83,10 +79,9 @@ func (c *Model) Tile() int {
 	return c.time.tile
 }
 
-// better says whether interpolating each inner point of a series from its neighbours is
-// nearer than the fit by more than chance. Were the fit true, interpolation would be farther
-// off than its residuals by a factor of sqrt(1 + u^2 + (1-u)^2), since two neighbours are
-// noisy too; a mean of n absolute errors scatters by about 0.75/sqrt(n), of which 2.5.
+// better says whether interpolating each inner point of a series from its neighbours is better than the fit by more than chance. If the fit
+// were true, the errors of interpolation would be larger than its residuals by a factor of sqrt(1 + u^2 + (1-u)^2), because both neighbours
+// are noisy, too. The mean of n absolute errors scatters by about 0.75/sqrt(n); 2.5 times that counts as more than chance.
 func (c *Model) better(f *fit) bool {
 	ratio, n := 0.0, 0.0
 	for _, s := range c.series {
@@ -103,7 +98,7 @@ func (c *Model) better(f *fit) bool {
 // Seconds is the predicted duration of a step with a batch of so many samples padded to length.
 func (c *Model) Seconds(length, batch int) float64 {
 	if c.time != nil {
-		// Beyond the table a fit may bend down; it never goes below its smallest step.
+		// Beyond the table a fit may fall.
 		return max(c.time.at(length, 0, batch), 1e-12)
 	}
 	i := sort.SearchInts(c.lengths, length)
@@ -119,16 +114,15 @@ func (c *Model) Seconds(length, batch int) float64 {
 	return low + u*(high-low)
 }
 
-// along interpolates over the batch. Beyond the last point time grows with its slope per
-// sample; below the first it falls on the line through the first two, but no faster than in
-// proportion.
+// along interpolates over the batch. Beyond the last point time goes on with the last slope. Below the first point it follows the line
+// through the first two points, but is at least proportional to the batch.
 func along(s []Trial, batch int) float64 {
 	i := sort.Search(len(s), func(k int) bool { return s[k].Batch >= batch })
 	switch {
 	case i < len(s) && s[i].Batch == batch:
 		return s[i].Seconds
 	case len(s) == 1 && i == 0:
-		return s[0].Seconds // no less, for all that is known
+		return s[0].Seconds // as nothing else is known
 	case len(s) == 1:
 		return s[0].Seconds * float64(batch) / float64(s[0].Batch)
 	}

@@ -11,8 +11,8 @@ import (
 type polynomial struct {
 	terms int
 	least int // number of trials to fit
-	tile  int // tokens to whole multiples of which tokens are rounded up; 0: none
-	// scale is the size of each term: terms are fitted over it, or the squares would drown the constant.
+	tile  int // tokens are rounded up to multiples of this; 0: they are not
+	// scale is the size of each term, by which it is divided for the fit; else the quadratic term would dominate the constant.
 	scale func(rows []Trial) []float64
 	term  func(r Trial, k int) float64
 	value func(w []float64, length, target, batch int) float64
@@ -82,8 +82,8 @@ type fit struct {
 
 func (f *fit) at(length, target, batch int) float64 { return f.value(f.w, length, target, batch) }
 
-// inTiles is the fit of the tiles, powers of two from 256 to 16,384 tokens, that is nearest to the table: devices compute whole tiles of a
-// matrix. nil where none halves the mean error of the fit without: noise alone does not.
+// inTiles is the best fit with tiles of 256 to 16,384 tokens, powers of two: devices compute whole tiles of a matrix. nil: no fit halves the
+// mean error of the fit without tiles, as noise alone would not.
 func inTiles(rows []Trial, plain *fit) *fit {
 	var best *fit
 	for tile := 256; tile <= 16384; tile *= 2 {
@@ -96,12 +96,10 @@ func inTiles(rows []Trial, plain *fit) *fit {
 
 func seconds(r Trial) float64 { return r.Seconds }
 
-// leastSquares fits y with relative errors; nil with too few points or where nothing
-// fits. Of all choices of terms whose weights come out above 0 it takes the one with
-// the smallest Bayesian information criterion (Schwarz, Estimating the dimension of a model,
-// 1978): a term that the noise alone would bring in makes predictions worse, and one below 0
-// would make them fall somewhere. The constant term costs nothing there: every step has an overhead,
-// and without it one batch size is as good as another.
+// leastSquares fits y with relative errors; nil: there are too few points, or nothing fits. Of all sets of terms with positive weights it
+// takes the one with the smallest Bayesian information criterion (Schwarz, Estimating the dimension of a model, 1978): a term that noise
+// alone explains makes predictions worse, and a negative one makes them fall somewhere. The constant term is free, because every step has an
+// overhead; without it all batch sizes would be equally good.
 func leastSquares(rows []Trial, m polynomial, y func(Trial) float64) *fit {
 	if len(rows) < m.least {
 		return nil
@@ -122,7 +120,7 @@ func leastSquares(rows []Trial, m polynomial, y func(Trial) float64) *fit {
 			f.max = max(f.max, math.Abs(e))
 		}
 		n, k := float64(len(rows)), float64(bits.OnesCount(terms>>1))
-		// Nobody measures closer than the floor: without it a perfect fit takes any term.
+		// No measurement is more exact than the added constant. Without it a perfect fit would take any term.
 		if bic := n*math.Log(squares/n+1e-16) + k*math.Log(n); bic < least {
 			best, least = f, bic
 		}
@@ -130,10 +128,9 @@ func leastSquares(rows []Trial, m polynomial, y func(Trial) float64) *fit {
 	return best
 }
 
-// solve finds the weights of the terms whose bits are set; false unless all come out above 0.
+// solve finds the weights of the terms whose bits are set; false: not all are positive.
 func (f *fit) solve(rows []Trial, scale []float64, terms uint, y func(Trial) float64) bool {
-	// The first fit weighs by the measurements, which favours those that came out too
-	// small; the second by what the first predicts.
+	// The first fit weighs by the measurements, which favours those that are too small; the second weighs by the first fit.
 	for pass := range 2 {
 		var a []float64
 		right := mat.NewDense(len(rows), 1, nil)

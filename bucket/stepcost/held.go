@@ -7,14 +7,14 @@ import (
 
 // Held says how well a table predicts a length that it does not have.
 type Held struct {
-	Median float64 `json:"median"`           // relative error of a length's trials in the mean: of the middle one of the lengths,
-	Worst  float64 `json:"worst"`            // and of the worst
-	Length int     `json:"length"`           // which that is
-	Target int     `json:"target,omitempty"` // with which target, where there are two
+	Median float64 `json:"median"`           // median over lengths of the mean relative error of their trials
+	Worst  float64 `json:"worst"`            // largest mean relative error
+	Length int     `json:"length"`           // the length with that error
+	Target int     `json:"target,omitempty"` // its target, with two lengths
 }
 
-// HeldOut leaves each length between others out in turn (of two lengths, each pair of them but the first and the last), and predicts its
-// trials from the rest. ok is false with fewer than four lengths that ran, and where there are so many trials that it would take long.
+// HeldOut leaves out each length in turn, except the first and the last (with two lengths, each pair), and predicts its trials from the rest.
+// ok is false if fewer than four lengths ran, or if there are so many trials that it would take long.
 func HeldOut(t Table) (h Held, ok bool) {
 	type shape struct{ length, target int }
 	var lengths []shape

@@ -7,7 +7,7 @@ import (
 	"evenkeel/bucket/internal/input"
 )
 
-// trials are a table's, and what they say of memory.
+// trials are the trials of a table, and what they say about memory.
 type trials struct {
 	ran, out       []Trial
 	source, target int  // nothing longer fits
@@ -18,7 +18,7 @@ type trials struct {
 	memoryLimit int64
 }
 
-// observe sorts a table's trials, and fits their peaks. Limit is the memory in bytes; 0 is the largest peak that ran.
+// observe divides the trials of a table by whether they ran, and fits their peaks. limit is the memory in bytes; 0: the largest peak that ran.
 func observe(t Table, limit int64, m polynomial) (trials, error) {
 	c := trials{limit: float64(limit), table: t, memoryLimit: limit}
 	largest := int64(0)

@@ -2,15 +2,13 @@ package stepcost
 
 import "evenkeel/bucket/internal/input"
 
-// PairModel predicts a step of samples whose sources and targets are padded apart, on one rank of speed 1.
+// PairModel predicts a step of samples whose sources and targets are padded separately, on one rank of speed 1.
 //
-// Seconds are the least-squares fit of a + B (b + c S + d T + e S^2 + f T^2 + g S T) for a batch of B samples of source length S and target
-// length T: what the layers of an encoder and a decoder, attention within each and attention of one to the other take. Relative errors, no
-// coefficient below 0, no term that the noise alone would bring in. So seconds rise with S, T and B.
+// Seconds are a least-squares fit of a + B (b + c S + d T + e S^2 + f T^2 + g S T) for a batch of B samples with source length S and target
+// length T: the layers of an encoder and a decoder, self-attention in each, and cross-attention. As in Model, errors are relative, and there
+// are no negative coefficients and no terms that noise alone explains. So seconds rise with S, T and B.
 //
-// Memory: a batch fits if a trial ran that was as large in both lengths and the batch. Where peaks are known and follow the same formula to
-// 2%, also if the predicted peak, enlarged by the fit's worst error, is within the limit. It never fits if a trial that was as small in all
-// three ran out of memory, nor if it is longer than every trial in either length.
+// Memory is as in Model, with both lengths: longer means longer in either length, as long means as long in both.
 type PairModel struct {
 	trials
 	time *fit

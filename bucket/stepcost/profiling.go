@@ -10,8 +10,8 @@ import (
 	"evenkeel/bucket/internal/input"
 )
 
-// Runner runs one training step of batch samples of a length, with optimizer state in memory, and says what it took. Where samples
-// have two lengths, length is the source's and target that of the target, else target is 0. Out of memory is a Trial, not an error.
+// Runner runs one training step of batch samples of a length, with optimizer state in memory, and reports what it took. With two lengths,
+// length is that of the source; else target is 0. Out of memory is a Trial, not an error.
 type Runner func(ctx context.Context, length, target, batch int) (Trial, error)
 
 // Profiling says what to try.
@@ -33,11 +33,9 @@ type Profiling struct {
 // Profile runs trials, the longest length first, and returns all of them, Done included.
 // When the context ends it returns its error; what was recorded is kept.
 //
-// The search begins at as many tokens as fit at the longer lengths (a batch of 1 at the
-// first), steps up or down by doubled strides until one side ran and the other did not, and
-// bisects to a part in 32. The trials left over go to smaller batches, since the cost of a
-// step is fitted to the batches that ran. What is out of memory at a length no longer and a
-// batch no larger needs no trial.
+// For each length it begins with as many tokens as fitted at longer lengths (a batch of 1 at the first length). It moves up or down by
+// doubling strides until one batch ran and another did not, and bisects to a part in 32. The remaining trials are for smaller batches, because
+// the cost of a step is fitted to the batches that ran. A batch needs no trial if a smaller one, no longer, was out of memory.
 func Profile(ctx context.Context, run Runner, p Profiling) (Table, error) {
 	if p.MaxBatch == 0 {
 		p.MaxBatch = 4096
@@ -62,7 +60,7 @@ func Profile(ctx context.Context, run Runner, p Profiling) (Table, error) {
 	return s.table, nil
 }
 
-// Foreign are the lengths of trials that ran before and that are not to be tried now, each once, rising: a sign that the table is of other samples.
+// Foreign are the lengths of earlier trials that are not to be tried now, each once, rising. They suggest that the table is for other samples.
 func (p *Profiling) Foreign() (lengths []int) {
 	asked := p.shapes()
 	for _, t := range p.Done {
@@ -74,7 +72,7 @@ func (p *Profiling) Foreign() (lengths []int) {
 	return slices.Compact(lengths)
 }
 
-// shapes are what to try, as padded, the longest first. Their batches are 0.
+// shapes are the padded lengths to try, the longest first, as trials without a batch.
 func (p *Profiling) shapes() (out []Trial) {
 	pad := func(l int) int { return (l + max(1, p.PadTo) - 1) / max(1, p.PadTo) * max(1, p.PadTo) }
 	for i, l := range p.Lengths {
@@ -121,11 +119,11 @@ type search struct {
 	run   Runner
 	p     Profiling
 	table Table
-	// tokens of the largest batch that fits at a longer length: as many are likely here.
+	// tokens of the largest batch that fits at a longer length, which is likely to fit here.
 	tokens int
 }
 
-// try is one trial, from what is known or run.
+// try looks a trial up, or runs it.
 func (s *search) try(shape Trial, batch int) (ran bool, err error) {
 	for _, t := range s.table {
 		if t.Length == shape.Length && t.Target == shape.Target && t.Batch == batch {
@@ -218,7 +216,6 @@ func (s *search) bisect(shape Trial) error {
 	return nil
 }
 
-// sortTable sorts by length, then batch.
 func sortTable(t Table) {
 	slices.SortFunc(t, func(a, b Trial) int {
 		return cmp.Or(a.Length-b.Length, a.Target-b.Target, a.Batch-b.Batch)

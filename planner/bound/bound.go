@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	work     = 3 << 28 // options priced: bounds the effort by a count, not by time, so that a job has one bound
+	work     = 3 << 28 // options to price: a count, not a time, limits the effort, so that a job always has the same bound
 	aims     = 3       // at most
 	firstAim = 0.9     // of the known plan's time
 	nearAim  = 0.99    // of an aim
 )
 
-// Lower is a number of seconds that no plan by 1F1B for a global batch takes less than, by formula or simulated, whatever its stages, groups,
-// shares and strategies within the model's options. known is the time of a plan; the bound is at most that. It stops when ctx ends, and then is
-// lower.
+// Lower is a lower bound, in seconds, on the iteration time of every 1F1B plan for a global batch within the model's
+// options, by formula and simulated. known is the time of a plan; the bound is at most that. If ctx ends early, the bound
+// is lower, but still valid.
 func Lower(ctx context.Context, m *costmodel.Model, globalBatch int, known float64) float64 {
 	least := known
 	for _, part := range parts(m) {
@@ -27,12 +27,13 @@ func Lower(ctx context.Context, m *costmodel.Model, globalBatch int, known float
 	return least
 }
 
-// lower bounds only the plans that take less than an aim; the others take the aim or more anyway. The fewer plans that are, the tighter is their
-// bound. The first aim is below the known time. If all plans turn out to lie above it the next aim is higher; if not, it is closer to the bound.
+// lower bounds only the plans that take less than an aim; all others take at least the aim. Fewer plans have a tighter
+// bound. The first aim is below the known time. If no plan is below it, the next aim is higher; otherwise it is closer to
+// the bound.
 func (m *model) lower(ctx context.Context, globalBatch int, known float64) float64 {
 	best, shares := m.work(globalBatch)
 	best = min(best, known)
-	left, used := work*64/max(64, len(m.layers)), 0 // of work in all, and used by the aim before; a stage of more layers takes longer to price
+	left, used := work*64/max(64, len(m.layers)), 0 // work left, and used for the last aim; more layers take longer to price
 	aim := max(best, firstAim*known)
 	for k := aims; k > 0 && left > used/2 && ctx.Err() == nil; k-- {
 		b := &bounder{model: *m, batch: globalBatch, aim: aim, left: left}
@@ -43,9 +44,9 @@ func (m *model) lower(ctx context.Context, globalBatch int, known float64) float
 		left, used = b.left, left-b.left
 		best = max(best, v)
 		switch {
-		case v < aim && v > nearAim*aim: // no more than that is to be had
+		case v < aim && v > nearAim*aim: // more work would not help
 			return best
-		case v < aim: // once more
+		case v < aim: // try once more
 			aim, k = (3*best+aim)/4, min(k, 2)
 		case k == aims:
 			aim = (aim + known) / 2
@@ -62,11 +63,11 @@ type bounder struct {
 	batch int       // samples of an iteration
 	aim   float64   // seconds
 	left  int       // options that it may still price
-	start []float64 // prices of devices of each class, in seconds, that the work alone suggests
-	round int       // counts the prices that were tried
+	start []float64 // by class: the price of a device in seconds, as bound.Work suggests
+	round int       // number of prices tried
 }
 
-// below is a bound on all plans that take less than the aim; at most the aim.
+// below bounds all plans that take less than the aim. It returns at most the aim.
 func (b *bounder) below(ctx context.Context) float64 {
 	var all []*bounds
 	for _, samples := range b.microBatches(b.batch) {
@@ -89,13 +90,13 @@ func (b *bounder) below(ctx context.Context) float64 {
 	return min(b.aim, lowest().value()*(1-1e-9)) // rounding must not lift it above a plan
 }
 
-// bounds bounds the plans of one micro-batch in several ways, each valid by itself.
+// bounds are several valid bounds on the plans of one micro-batch.
 type bounds struct {
 	covers []*cover
 	splits int
 }
 
-// cover is intervals that together hold all plans of a micro-batch that may take less than the aim.
+// cover is a set of intervals. Together they hold all plans of a micro-batch that may take less than the aim.
 type cover struct{ open []*interval }
 
 func (c *cover) lowest() *interval {
@@ -119,10 +120,11 @@ func (x *bounds) value() float64 {
 	return most
 }
 
-// tries is how often every cover is refined before only the one with the largest bound is.
+// tries is the number of rounds that refine every cover. Later rounds refine only the one with the largest bound.
 const tries = 4
 
-// refine splits the lowest interval of the cover with the largest bound that can be split; false: none can.
+// refine splits the lowest interval of the cover with the largest bound. If it cannot be split, it tries the next cover.
+// False: no cover can be split.
 func (b *bounder) refine(x *bounds) bool {
 	if x.splits++; x.splits < tries {
 		for _, c := range x.covers {
@@ -167,7 +169,8 @@ func (b *bounder) boundsOf(samples int) *bounds {
 	return x
 }
 
-// memoryPrices are some prices of a byte in seconds of an iteration, 0 the first: parts of the aim for a whole device's memory.
+// memoryPrices are prices of a byte, in seconds of an iteration. The first is 0; at the others the memory of a whole
+// device costs a part of the aim.
 func (b *bounder) memoryPrices() []float64 {
 	largest := 0.0
 	for class := range b.classes {

@@ -3,6 +3,7 @@ package bound_test
 import (
 	"context"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -124,6 +125,38 @@ func TestLowerBoundCountsMemory(t *testing.T) {
 	}
 	if roomy, tight := limit("64GiB"), limit("101MB"); roomy < 15.9 || roomy > 16 || tight < 17 || tight > 18 {
 		t.Errorf("with memory %v, by hand 16; with little %v, by hand 18", roomy, tight)
+	}
+}
+
+// Two devices share 4 samples of two layers. Shares of 2 do not fit into memory. Shares of 3 and 1 do, because recomputation
+// frees nearly all activations of a share of 3. That plan takes 6 s; the bound must not be above it, whatever time is known.
+func TestLowerBoundOfUnequalShares(t *testing.T) {
+	top, err := clusterfile.ReadTopology(strings.NewReader("nodes:\n  - {device: a, count: 2, per_machine: 2, memory: 350MB}\n"), "hand", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := layerprofile.Run{Device: "a", Tensor: 1, MicroBatch: 2, Forward: 1, Backward: 2, Activation: 100e6}
+	more := run
+	more.MicroBatch, more.Freed = 3, 99e6
+	p := &layerprofile.Profile{Model: "hand", Layers: slices.Repeat([]layerprofile.Layer{{Parameters: 1, Output: 1, Runs: []layerprofile.Run{run, more}}}, 2)}
+	if err := p.Finish("hand"); err != nil {
+		t.Fatal(err)
+	}
+	m, err := costmodel.New(p, top, costmodel.Options{GlobalBatches: []int{4}, MostStages: 1, Checkpoint: "selective"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stage := costmodel.Stage{To: 2, Groups: []costmodel.Group{{Replicas: 2, Tensor: 1, Shares: []int{3, 1}}},
+		Strategies: slices.Repeat([]costmodel.Strategy{{Sharding: costmodel.Replicated, Selective: true}}, 2)}
+	cost, err := m.Price(4, 4, []costmodel.Stage{stage})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if u := cost.Stages[0].Memory[0]; u.Peak() > u.Limit {
+		t.Fatalf("%v bytes of %v", u.Peak(), u.Limit)
+	}
+	if got := bound.Lower(context.Background(), m, 4, 10*cost.Seconds); got > cost.Seconds || got < 5.9 {
+		t.Errorf("%v; a plan takes %v", got, cost.Seconds)
 	}
 }
 

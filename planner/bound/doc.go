@@ -1,18 +1,20 @@
-// Package bound computes a time that no plan of a job takes less than, whatever its stages, devices, shares and strategies. A search prints it
-// beside the plan that it found. Lower bounds plans by 1F1B; Work holds under every schedule and is looser.
+// Package bound computes a lower bound on the iteration time of all plans of a job, whatever their stages, devices, shares
+// and strategies. A search prints it beside the plan that it found. Lower bounds 1F1B plans; Work is looser and holds under
+// every schedule.
 //
-// Lower argues in these steps; docs/reference/cost-model.md has the formulas.
+// Lower works in these steps; docs/reference/cost-model.md has the formulas.
 //
-//  1. Floors (floors.go): on a number of devices of a class every layer has a least time, least memory and least exchange, each under the
-//     strategy and place that is best for it alone. Sums of floors bound a stage from below.
-//  2. Options (options.go, mixed.go): each run of consecutive layers has a few options to be a stage, by class and number of devices. Only
-//     options that no other beats matter.
-//  3. Any stage bounds the iteration: it is busy for all micro-batches, it waits for the stages after it to return the first, and the stages
-//     before it delay its start. The bound uses the busiest stage. Plans are divided into intervals of its time (intervals.go), and the interval
-//     with the least bound is halved again and again: branch and bound.
-//  4. Within an interval, devices have prices, as in Lagrangian relaxation: the time of a plan is at least its time plus the price of its
-//     devices less the price of all devices. At given prices the cheapest way to cut the layers into stages is found by dynamic programming
-//     (stages.go). Any prices give a valid bound; good ones are found by cutting planes (prices.go).
+//  1. Floors (floors.go): on a number of devices of a class every layer has a least time, a least memory and a least
+//     exchange, each with the strategy and place that is best for it alone. Sums of floors bound a stage from below.
+//  2. Options (options.go, mixed.go): a run of consecutive layers can be a stage in a few ways, by class and number of
+//     devices. Only options that no other option beats matter.
+//  3. Every stage bounds the iteration: it computes all micro-batches, it waits for the stages after it to return the first
+//     one, and the stages before it delay its start. The bound uses the busiest stage. Plans are divided into intervals of
+//     the time of their busiest stage (intervals.go). The interval with the least bound is split, again and again (branch
+//     and bound).
+//  4. Within an interval, devices have prices (Lagrangian relaxation): the time of a plan is at least its time, plus the
+//     price of its devices, minus the price of all devices. At given prices, dynamic programming finds the cheapest way to
+//     cut the layers into stages (stages.go). Any prices give a valid bound; cutting planes find good ones (prices.go).
 package bound
 
 import (
@@ -23,7 +25,7 @@ import (
 	"evenkeel/planner/layerprofile"
 )
 
-// model is a cost model that prices all its plans alike (one of costmodel.Model.Parts), with what is looked up often.
+// model is one of costmodel.Model.Parts, with fields for what is looked up often.
 type model struct {
 	*costmodel.Model
 	classes []cluster.Class
@@ -33,7 +35,7 @@ type model struct {
 	devices int // of all classes
 }
 
-// parts are the models that together price all plans.
+// parts are models. Together they price all plans.
 func parts(m *costmodel.Model) (all []*model) {
 	for _, p := range m.Parts() {
 		x := &model{Model: p, classes: p.Classes(), layers: p.Layers(), kinds: p.Kinds(), options: p.Choices()}
@@ -48,7 +50,7 @@ func parts(m *costmodel.Model) (all []*model) {
 // count is the number of devices of a class.
 func (m *model) count(class int) float64 { return float64(m.classes[class].Count) }
 
-// microBatches are the samples, over all replicas, that a micro-batch may have.
+// microBatches are the possible numbers of samples of a micro-batch, over all replicas.
 func (m *model) microBatches(globalBatch int) (all []int) {
 	most := m.devices * m.largestShare()
 	for _, b := range costmodel.Divisors(globalBatch) {
@@ -72,7 +74,7 @@ func (m *model) allowed(samples int) bool {
 	return false
 }
 
-// largestShare is the most samples of a micro-batch that a replica may take: the largest that was profiled.
+// largestShare is the largest share of a micro-batch that a replica may take, in samples: the largest that was profiled.
 func (m *model) largestShare() (share int) {
 	for _, l := range m.layers {
 		for _, r := range l.Runs {

@@ -8,12 +8,13 @@ import (
 	"evenkeel/planner/costmodel"
 )
 
-// floor is what stages on so many devices of a class take at least, whatever the strategies of their layers: sums over the layers before each.
+// floor is a lower bound on what a stage takes on a number of devices of a class, whatever its strategies. Its slices are
+// sums over the layers before each layer.
 type floor struct {
 	class    int
-	mixed    bool        // it is a share of stages of several classes; devices are those that the whole stage would take like it
+	mixed    bool        // for a share of a stage of several classes; devices are then what the whole stage would need on this class
 	devices  float64     // at least
-	replica  float64     // devices of one, if mixed
+	replica  float64     // devices of a replica, if mixed
 	machines int         // number of the range of machines, if mixed
 	forward  []float64   // seconds of a micro-batch
 	first    []float64   // seconds of a micro-batch and of what comes once in an iteration
@@ -21,25 +22,25 @@ type floor struct {
 	busy     [][]float64 // by memory price: seconds of all micro-batches and of what comes once, and the price of the memory
 	memory   []float64   // bytes
 	capacity float64     // bytes that layers may take
-	unable   []int       // layers that cannot run so
-	send     []float64   // by the layer after the stage: seconds of a micro-batch, there and back
-	receive  []float64   // by the first layer: the same, from the stage before
+	unable   []int       // number of layers that cannot run like this
+	send     []float64   // by the layer after the stage: seconds to send a micro-batch on and receive its gradient
+	receive  []float64   // by the first layer: seconds to receive a micro-batch and send its gradient back
 }
 
-// layerFloor is the least that a layer takes on devices, each term for itself.
+// layerFloor is the least that a layer takes on devices. Each term is the least by itself.
 type layerFloor struct {
 	forward, first, memory float64
 	steps, busy            []float64 // by memory price
 }
 
-// kindFloors are the least over some ways of placing a stage, by kind of layer, and what the stage sends.
+// kindFloors are the floors of each kind of layer over some placements of a stage, and what the stage sends.
 type kindFloors struct {
 	mixed            bool
 	machines         int
 	devices, replica float64
 	kinds            []layerFloor
-	send             [][2]float64 // of each way: samples that cross a link to another machine; within the machine, 0: it cannot
-	fill             float64      // samples that cross some link of the stage at least
+	send             [][2]float64 // by placement: samples over a link to another machine; within the machine (0: impossible)
+	fill             float64      // samples that cross some link of the stage, at least
 	within           bool         // the stage may share a machine with the one before
 }
 
@@ -48,15 +49,15 @@ type floorer struct {
 	*model
 	samples int
 	micro   float64   // micro-batches
-	prices  []float64 // of a byte in seconds; the first is 0
-	first   []int     // layer of each kind
+	prices  []float64 // of a byte, in seconds; the first is 0
+	first   []int     // the first layer of each kind
 	steady  bool      // every path has the same bandwidth for all messages
 }
 
-// bucket is how many more devices than the least of a floor's it may stand for, as a factor.
+// bucket is the largest ratio of the numbers of devices that share one floor, which is that of the smallest number.
 const bucket = 1.03
 
-// floors are those of all classes and numbers of devices.
+// floors are the floors of all classes and numbers of devices.
 func (b *bounder) floors(samples int, memoryPrices []float64) []floor {
 	f := floorer{model: &b.model, samples: samples, micro: float64(b.batch / samples), prices: memoryPrices}
 	f.steady = !slices.ContainsFunc(f.paths(), func(p cluster.Path) bool { return !p.Steady() })
@@ -68,7 +69,7 @@ func (b *bounder) floors(samples int, memoryPrices []float64) []floor {
 	var all []floor
 	for class, k := range f.classes {
 		for n := 1; n <= k.Count; {
-			to := max(n, int(float64(n)*bucket)) // numbers of devices that are priced as the least of them
+			to := max(n, int(float64(n)*bucket)) // up to here, numbers of devices share a floor
 			layers := f.none()
 			for ; n <= min(to, k.Count); n++ {
 				if len(layers.send) == 0 {
@@ -85,7 +86,7 @@ func (b *bounder) floors(samples int, memoryPrices []float64) []floor {
 	return all
 }
 
-// none are floors that nothing has lowered yet.
+// none are infinite floors, to be lowered.
 func (f *floorer) none() kindFloors {
 	k := kindFloors{kinds: make([]layerFloor, len(f.first))}
 	for i := range k.kinds {
@@ -96,7 +97,7 @@ func (f *floorer) none() kindFloors {
 	return k
 }
 
-// pure lowers floors by a stage of n devices of a class, in every place and at every tensor degree.
+// pure lowers floors to those of a stage of n devices of a class, for every place and tensor degree.
 func (f *floorer) pure(k *kindFloors, class, n int) {
 	c := &f.classes[class]
 	if r := f.options.Replicas; len(r) > 0 && !slices.ContainsFunc(f.TensorsOf(class), func(t int) bool { return n%t == 0 && slices.Contains(r, n/t) }) {
@@ -115,7 +116,7 @@ func (f *floorer) pure(k *kindFloors, class, n int) {
 				places[t] = append(places[t], g)
 			}
 		}
-		for _, g := range places[t] { // what is sent goes by the group's degree, whether layers have it or not
+		for _, g := range places[t] { // the group's tensor degree decides what is sent, even if no layer has that degree
 			machines, most := f.Place(g)
 			share := float64(g.Shares[0])
 			send := [2]float64{share * float64(most) / float64(t), 0}
@@ -139,7 +140,7 @@ func (f *floorer) pure(k *kindFloors, class, n int) {
 	}
 }
 
-// likePlaced says whether two groups cost the same where they lie. (With experts, which have places of their own, they may not.)
+// likePlaced says whether the places of two groups cost the same. With expert parallelism they may not.
 func (f *floorer) likePlaced(a, b costmodel.Group) bool {
 	m, n := f.Place(a)
 	o, p := f.Place(b)
@@ -155,18 +156,19 @@ func (f *floorer) degrees(layer, class int) []int {
 	return all
 }
 
-// lower lowers a floor by a layer on replicas of which one takes a share of a micro-batch, or more, under every strategy.
+// lower lowers a floor to that of a layer on replicas of which one takes the given share of a micro-batch or more, for
+// every strategy.
 func (f *floorer) lower(x *layerFloor, at costmodel.DeviceLayer) {
 	curve := f.Curve(at.Layer, at.Class, at.Tensor)
 	run, ok := curve.At(at.Share)
 	if !ok {
 		return
 	}
-	// A larger share takes no less time, but may have measured less of the rest.
+	// A larger share takes at least as much time, but may take less of the rest, or free more memory.
 	for _, r := range curve {
 		if r.MicroBatch > at.Share {
 			run.Update, run.Fixed, run.Activation = min(run.Update, r.Update), min(run.Fixed, r.Fixed), min(run.Activation, r.Activation)
-			run.Selective, run.Freed, run.Sequence = min(run.Selective, r.Selective), min(run.Freed, r.Freed), max(run.Sequence, r.Sequence)
+			run.Selective, run.Freed, run.Sequence = min(run.Selective, r.Selective), max(run.Freed, r.Freed), max(run.Sequence, r.Sequence)
 		}
 	}
 	at.Run = run
@@ -191,7 +193,7 @@ func (f *floorer) lower(x *layerFloor, at costmodel.DeviceLayer) {
 	}
 }
 
-// mixed adds floors of shares of stages of several classes; mixed.go says why devices are counted so.
+// mixed adds the floors of shares of stages of several classes. mixed.go explains how devices are counted.
 func (f *floorer) mixed(all []floor) []floor {
 	ranges := f.ranges(f.samples)
 	for class, c := range f.classes {
@@ -217,7 +219,7 @@ func (f *floorer) mixed(all []floor) []floor {
 	return all
 }
 
-// share is the floors of the share that replicas of t devices of a class take of a stage of several classes, k samples at most on each.
+// share are the floors of one class's share of a stage of several classes: replicas of t devices with at most k samples each.
 func (f *floorer) share(class, t, k int, m machines) kindFloors {
 	devices := 0
 	for _, n := range m.most {
@@ -235,8 +237,8 @@ func (f *floorer) share(class, t, k int, m machines) kindFloors {
 	return layers
 }
 
-// across is the least time of gathering whole layers in a stage of a class and others on so many machines, two at least, over the slowest path of
-// the two classes for the whole layer.
+// across is the least time to gather a whole layer in a stage of this class and another one, over a number of machines (at
+// least two): over the slowest path of the two classes.
 func (f *floorer) across(class int, machines, bytes float64) float64 {
 	if bytes == 0 {
 		return 0
@@ -248,7 +250,7 @@ func (f *floorer) across(class int, machines, bytes float64) float64 {
 		}
 	}
 	least *= (machines - 1) / machines
-	if !f.steady { // the slowest path for the whole may be a quick one for its parts
+	if !f.steady { // a path that is slow for the whole layer may be quick for parts of it
 		for _, p := range f.paths() {
 			least = min(least, p.Floor(bytes/2))
 		}
@@ -266,7 +268,7 @@ func (f *floorer) paths() (all []cluster.Path) {
 	return all
 }
 
-// sum adds a floor: the sums of floors of layers, unless no layer can run so.
+// sum adds a floor with the sums over layers, unless no layer can run like this.
 func (f *floorer) sum(all []floor, class int, k *kindFloors) []floor {
 	x := floor{class: class, mixed: k.mixed, machines: k.machines, devices: k.devices, replica: k.replica, capacity: f.Room(class)}
 	n := len(f.layers)
@@ -308,7 +310,7 @@ func (f *floorer) sum(all []floor, class int, k *kindFloors) []floor {
 	return append(all, x)
 }
 
-// sendFloor is the least time of sending samples of so many bytes on, there and back, in one of some ways.
+// sendFloor is the least time to send samples of so many bytes on and to receive their gradients, over some placements.
 func (f *floorer) sendFloor(class int, ways [][2]float64, bytes float64) float64 {
 	least := math.Inf(1)
 	for _, w := range ways {
@@ -322,8 +324,8 @@ func (f *floorer) sendFloor(class int, ways [][2]float64, bytes float64) float64
 	return 2 * f.options.Calibration.Links * least
 }
 
-// receiveFloor is the least time of receiving samples of so many bytes, and sending as much back. The samples come over no more links than there
-// are machines, or from within the machine, in whole samples.
+// receiveFloor is the least time to receive samples of so many bytes and to send their gradients back. Whole samples come
+// over at most one link for each machine, or from within the machine.
 func (f *floorer) receiveFloor(class int, within bool, bytes float64) float64 {
 	least := math.Inf(1)
 	samples := max(1, float64(f.samples)/float64(f.machines()))

@@ -9,36 +9,37 @@ import (
 // finest is the ratio of the ends of an interval that is not split further.
 const finest = 1.01
 
-// interval is the plans of a micro-batch whose busiest stage takes v seconds for a micro-batch, low <= v <= high, where v is the largest of the
-// floors of the plan's stages (busy, divided by the micro-batches) and the busiest stage the one that has it. So no stage's floor is above high,
-// and the busiest stage's is low at least.
+// interval is a set of plans of one micro-batch. The busiest stage of a plan is the one with the largest floor; v is that
+// floor (busy) divided by the number of micro-batches. The interval holds the plans with low <= v <= high. So no stage's
+// floor is above high, and that of the busiest stage is at least low.
 //
-// What a stage does once in an iteration, its exchange and update, is counted by a weight y. With y = 0 it counts for the first stage alone, which
-// ends last. With y > 0 that part of it counts for the busiest stage, whose exchange need not wait for the stages before it; then the stages
-// before it count y times their forward pass and 1 - y times both passes. Each y gives a valid bound, and the larger one holds.
+// A weight y says how to count what a stage does once in an iteration, its exchange and update. With y = 0 it counts for the
+// first stage alone, which ends last. With y > 0 the part y of it counts for the busiest stage, whose exchange need not wait
+// for the stages before it; each of those stages then counts with y times its forward pass and 1 - y times both passes. Each
+// y gives a valid bound; the largest bound is used.
 type interval struct {
 	micro     float64      // micro-batches of an iteration
 	once      float64      // y
 	received  float64      // how often receiving a micro-batch counts for the busiest stage: micro - y/2
-	late      float64      // by how much all passes of the busiest stage for a micro-batch may exceed v
+	late      float64      // the most by which the passes of the busiest stage for a micro-batch may exceed v
 	low, high float64      // seconds
 	runs      [][]*options // by first layer and number of layers less 1; nil: no option is quick enough
-	prices    []float64    // of devices of each class, in seconds: those with the largest bound so far
+	prices    []float64    // by class: the price of a device in seconds that gave the largest bound so far
 	bound     float64
 }
 
-// busy is the floor of a stage in an iteration, by which the busiest stage is found.
+// busy is the floor of a stage in an iteration. The busiest stage has the largest.
 func (o *interval) busy(w *option) float64 {
 	return (1-o.once)*w.steps + o.once*w.busy + o.received*w.receive
 }
 
-// pass is at most what the busiest stage computes for a micro-batch, which is time in which it does not wait.
+// pass is an upper bound on the time for which the busiest stage computes a micro-batch, and so does not wait.
 func (o *interval) pass() float64 { return o.low + o.late }
 
-// least is the least floor, over an iteration, of the busiest stage.
+// least is the least floor of the busiest stage over an iteration.
 func (o *interval) least() float64 { return o.low * o.micro * (1 - 1e-12) }
 
-// sent is the part of its sending that does not count for the stage directly before the busiest, as it counts as received there.
+// sent is the part of the sending of the stage directly before the busiest that counts as receiving there instead.
 func (o *interval) sent() float64 { return 1 - o.once/2 }
 
 // split halves the lowest interval of a cover; false: it is too short.
@@ -59,7 +60,7 @@ func (b *bounder) split(c *cover) bool {
 	for i, ends := range [][2]float64{{o.low, middle}, {middle, o.high}} {
 		group.Go(func() {
 			half, worker := &halves[i], &workers[i]
-			*half, *worker = *o, *b // each with all the work that is left, so that the outcome depends on the job alone
+			*half, *worker = *o, *b // each may do all the work that is left, so that the result depends on the job alone
 			half.low, half.high = ends[0], ends[1]
 			worker.narrow(half)
 			worker.improve(half)
@@ -77,7 +78,7 @@ func (b *bounder) split(c *cover) bool {
 	return true
 }
 
-// narrow leaves out the options that take longer than the interval's busiest stage may.
+// narrow drops options that take longer than the interval's busiest stage may.
 func (b *bounder) narrow(o *interval) {
 	runs, known := make([][]*options, len(o.runs)), map[*options]*options{nil: nil}
 	for from, all := range o.runs {
@@ -107,7 +108,7 @@ func (b *bounder) narrow(o *interval) {
 	}
 }
 
-// within are the options that take no longer than the interval's busiest stage may; nil: none.
+// within are the options that take no longer than the interval's busiest stage may; nil: there are none.
 func (o *interval) within(w *options) *options {
 	few := func(all []option) (keep []option) {
 		for _, x := range all {

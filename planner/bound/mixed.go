@@ -6,27 +6,30 @@ import (
 	"slices"
 )
 
-// A stage may mix several classes, each of which takes a share of the samples in a whole number of replicas. To take s of the b samples of a
-// micro-batch, at most k on each replica of t devices, a class needs s t / k devices or more: the share s / b of b t / k devices. So a stage that
-// takes no longer than a given time costs at least as much as dividing its samples, in fractions, over options of that time: the cheapest class
-// first, each up to the devices it has, and at least a replica of two classes.
+// A stage may mix several classes. Each takes a share of the samples, in whole replicas. With at most k samples on a replica
+// of t devices, a class needs at least s t / k devices for s of the b samples of a micro-batch: the part s / b of b t / k
+// devices. So a stage within a given time costs at least as much as the following: divide its samples, in fractions, over
+// options of that time, starting with the cheapest class, each class up to the devices that it has, with a replica of two
+// classes at least.
 
 // mixed is the options for stages of several classes on some numbers of machines.
 type mixed struct {
 	machines
-	classes [][]option // shares of such a stage, by class and rising step
+	classes [][]option // by class: its shares of such a stage, by rising step
 }
 
-// machines is numbers of machines. A stage on many of them exchanges much over their links, and one on few has few devices.
+// machines is a range of numbers of machines. A stage on many machines exchanges much over their links; one on few machines
+// has few devices.
 type machines struct {
 	least, limit int   // at least, and fewer than
-	most         []int // devices of each class, if another class has a machine's worth or less beside it
+	most         []int // by class: the most devices, as another class needs one of the machines
 }
 
-// manyLayers is the number of layers above which there is one range of machines, as several would take longer than they tell.
+// manyLayers is the number of layers above which there is only one range of machines. More ranges take more time than they
+// are worth.
 const manyLayers = 64
 
-// ranges are the numbers of machines that a stage of several classes may lie on, with so many samples in a micro-batch.
+// ranges are the ranges of machines that a stage of several classes may lie on, for a micro-batch of so many samples.
 func (m *model) ranges(samples int) (all []machines) {
 	replicas := 0 // of a machine, at most
 	for _, c := range m.classes {
@@ -40,7 +43,7 @@ func (m *model) ranges(samples int) (all []machines) {
 		}
 		x := machines{least: least, limit: limit}
 		for _, c := range m.classes {
-			x.most = append(x.most, min(c.Count, (limit-2)*c.PerMachine)) // a machine is another class's
+			x.most = append(x.most, min(c.Count, (limit-2)*c.PerMachine)) // another class takes a machine
 		}
 		all = append(all, x)
 		least = limit
@@ -56,7 +59,7 @@ func (m *model) machines() (n int) {
 	return n
 }
 
-// sending is the least and the most that stages of several classes take to send a micro-batch on.
+// sending is the least and the most time that stages of several classes take to send a micro-batch on.
 func (w *options) sending() (least, most float64) {
 	least = math.Inf(1)
 	for _, m := range w.mixed {
@@ -69,7 +72,8 @@ func (w *options) sending() (least, most float64) {
 	return least, most
 }
 
-// mixedBy are the options of several classes, each class's by rising order; which says where they are kept, as prices do not change the order.
+// mixedBy are the options of several classes, those of each class by rising order. They are kept in sorted[which], because
+// prices do not change the order.
 func (w *options) mixedBy(which int, order func(*option) float64) []mixed {
 	if w.sorted[which] == nil {
 		for _, m := range w.mixed {
@@ -87,9 +91,9 @@ func (w *options) mixedBy(which int, order func(*option) float64) []mixed {
 // mix is a stage of several classes: its time, its least forward pass, and the floor (interval.busy) of its busiest class.
 type mix struct{ seconds, forward, busy float64 }
 
-// mixes calls found with each time that a stage of several classes may take, by seconds, and the cheapest devices for it. Each class's options
-// come by rising seconds. Times at which no fewer devices suffice, no forward pass is shorter, and the stage is no more busy than the busiest
-// must be, are left out.
+// mixes calls found with each time that a stage of several classes may take, and the cheapest devices for that time. The
+// options of each class are sorted by seconds. It skips a longer time if that needs no fewer devices, has no shorter forward
+// pass, and does not make the stage busy enough to be the busiest.
 func (b *bounder) mixes(o *interval, all []mixed, seconds func(*option) float64, prices []float64, found func(x mix, cost float64, used []float64)) {
 	for _, m := range all {
 		b.mixesOn(o, m, seconds, prices, found)
@@ -99,7 +103,8 @@ func (b *bounder) mixes(o *interval, all []mixed, seconds func(*option) float64,
 func (b *bounder) mixesOn(o *interval, m mixed, seconds func(*option) float64, prices []float64, found func(x mix, cost float64, used []float64)) {
 	n, all := len(prices), m.classes
 	used, next := make([]float64, n), make([]int, n)
-	need, replica := slices.Repeat([]float64{math.Inf(1)}, n), slices.Repeat([]float64{math.Inf(1)}, n) // least devices for all samples, and of a replica
+	// The least devices for all samples, and for a replica.
+	need, replica := slices.Repeat([]float64{math.Inf(1)}, n), slices.Repeat([]float64{math.Inf(1)}, n)
 	x := mix{forward: math.Inf(1)}
 	for {
 		x.seconds = math.Inf(1)
@@ -129,7 +134,7 @@ func (b *bounder) mixesOn(o *interval, m mixed, seconds func(*option) float64, p
 	}
 }
 
-// fillCheapest gives two classes, each pair in turn, a replica, and the rest of the samples to the cheapest classes.
+// fillCheapest tries each pair of classes: both get a replica, and the cheapest classes get the rest of the samples.
 func fillCheapest(need, replica []float64, most []int, prices, used []float64, found func(cost float64)) {
 	for one := range need {
 		for other := range one {

@@ -6,28 +6,29 @@ import (
 	"slices"
 )
 
-// option is a way to run some layers as a stage, or as a share of a stage of several classes: lower bounds of what it costs.
+// option is a way to run some layers as a stage, or as a class's share of a stage of several classes. Its numbers are lower
+// bounds.
 type option struct {
 	class   int
 	devices float64 // of a whole stage
 	replica float64 // devices of a replica, where several classes share the stage
 	step    float64 // seconds of a micro-batch, both passes, with sending on
-	forward float64 // of it, the forward pass
-	send    float64 // of it, sending on, there and back
-	receive float64 // seconds of a micro-batch to receive it and send it back
+	forward float64 // part of step: the forward pass
+	send    float64 // part of step: sending on, and receiving the gradient
+	receive float64 // seconds to receive a micro-batch and to send its gradient back
 	first   float64 // seconds of a micro-batch and of what comes once in an iteration
-	steps   float64 // seconds of an iteration: all micro-batches
-	busy    float64 // the same, and what comes once
+	steps   float64 // seconds of all micro-batches of an iteration
+	busy    float64 // steps, and what comes once
 }
 
-// options are those of a run of layers.
+// options are the options of a run of layers.
 type options struct {
 	pure  []option // on one class
-	mixed []mixed  // on several, each with options of two classes at least
+	mixed []mixed  // on several classes, at least two of which have options
 
 	round    int // in which cheapest was computed
 	cheapest *places
-	sorted   [3][]mixed // mixed, in the orders that the first stage needs; see mixedBy
+	sorted   [3][]mixed // mixed in the three orders of firstPlaces; see mixedBy
 }
 
 func (w *options) orNil() *options {
@@ -37,7 +38,7 @@ func (w *options) orNil() *options {
 	return w
 }
 
-// dropAlone leaves out those of mixed in which one class alone has options, or none.
+// dropAlone drops the entries in which fewer than two classes have options.
 func dropAlone(all []mixed) []mixed {
 	return slices.DeleteFunc(all, func(m mixed) bool {
 		n := 0
@@ -48,7 +49,7 @@ func dropAlone(all []mixed) []mixed {
 	})
 }
 
-// optionsOf are the options of layers from..to-1 as a stage that takes less than the aim by itself; nil: none.
+// optionsOf are the options of layers from..to-1 that take less than the aim by themselves; nil: there are none.
 func (b *bounder) optionsOf(floors []floor, from, to int, micro float64, prices []float64) *options {
 	all := &options{}
 	for _, m := range b.ranges(b.batch / int(micro)) {
@@ -88,7 +89,8 @@ func (b *bounder) optionsOf(floors []floor, from, to int, micro float64, prices 
 	return all.orNil()
 }
 
-// undominated leaves out options for which another on no more devices of the class is as good in every term, alone or without its sending.
+// undominated drops an option if another one, on no more devices of the class, is as good in every term, with and without
+// sending.
 func undominated(all []option) (keep []option) {
 	slices.SortStableFunc(all, func(x, y option) int { return cmp.Or(cmp.Compare(x.devices, y.devices), cmp.Compare(x.class, y.class)) })
 	for _, w := range all {

@@ -5,17 +5,17 @@ import (
 	"slices"
 )
 
-// rounds is how many prices of an interval are tried.
+// rounds is the number of prices tried for an interval.
 const rounds = 24
 
-// cut is a bound at some prices, and how it changes with them: as the bound is concave in the prices, none has a bound above any cut.
+// cut is the bound at some prices and its slope. The bound is concave in the prices, so no bound lies above any cut.
 type cut struct {
 	value     float64
-	at, slope []float64 // by class, of the price of all its devices together
+	at, slope []float64 // by class: the price of all its devices together, and the slope there
 }
 
-// improve climbs to prices of devices with a large bound by cutting planes (Kelley, The cutting-plane method for solving convex programs, 1960):
-// the next prices lie between the best so far and those where the cuts allow most.
+// improve finds prices of devices with a large bound by cutting planes (Kelley, The cutting-plane method for solving convex
+// programs, 1960). The next prices lie between the best prices so far and those where the cuts allow the largest bound.
 func (b *bounder) improve(o *interval) {
 	n := len(o.prices)
 	parent, start := make([]float64, n), make([]float64, n)
@@ -60,13 +60,13 @@ func (b *bounder) improve(o *interval) {
 	}
 }
 
-// peak is about where the cuts allow the largest value, in a box from 0 to size, and that value: by golden sections, one coordinate within the
-// other, as the least of planes is concave.
+// peak finds approximately where the cuts allow the largest value, in a box from 0 to size, and that value. The minimum of
+// planes is concave, so it searches by golden sections, one coordinate inside the other.
 func peak(cuts []cut, size float64) (best []float64, most float64) {
 	n := len(cuts[0].at)
 	x := make([]float64, n)
 	best, most = make([]float64, n), math.Inf(-1)
-	rest := make([][]float64, n+1) // value of each cut by the coordinates that are set
+	rest := make([][]float64, n+1) // by number of coordinates that are set: the value of each cut
 	for c := range rest {
 		rest[c] = make([]float64, len(cuts))
 	}
@@ -117,5 +117,5 @@ func peak(cuts []cut, size float64) (best []float64, most float64) {
 	return best, most
 }
 
-// sections is how often each coordinate is cut, by how many there are.
+// sections is the number of golden sections of each coordinate, by the number of coordinates.
 var sections = [...]int{60, 30, 18, 8}

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// priced is the least cost of something at given prices of devices, and the devices of each class that it uses. A cost is in seconds: of the
-// iteration, and the price of the devices.
+// priced is the least cost of something at given prices of devices, and the devices of each class that it uses. A cost is in
+// seconds: time of the iteration plus the price of the devices.
 type priced struct {
 	cost float64
 	used []float64
@@ -17,7 +17,7 @@ func (p *priced) reset() {
 	clear(p.used)
 }
 
-// lower takes a cost on devices of one class, if it is less.
+// lower takes a cost on devices of one class if it is less.
 func (p *priced) lower(cost float64, class int, devices float64) {
 	if cost < p.cost {
 		p.reset()
@@ -25,7 +25,7 @@ func (p *priced) lower(cost float64, class int, devices float64) {
 	}
 }
 
-// take takes a cost on devices of several classes, if it is less.
+// take takes a cost on devices of several classes if it is less.
 func (p *priced) take(cost float64, used []float64) {
 	if cost < p.cost {
 		p.cost = cost
@@ -33,23 +33,25 @@ func (p *priced) take(cost float64, used []float64) {
 	}
 }
 
-// places are the least costs of some layers as a stage, by where it stands. The bound of a plan is M low and the price of all its devices, and
+// places are the least costs of some layers as a stage, by its position relative to the busiest stage. With M micro-batches,
+// the bound of a plan is M low, plus the price of its devices, plus:
 //
-//   - of a stage after the busiest its part of the time for which the busiest waits. Between its first forward and its first backward pass, and
-//     again between its last ones, the busiest stage waits for all stages after it. It has d passes each to do meanwhile, d the number of
-//     stages after it. So every stage after it adds twice its step less v (twice). Where there are more than M - 2 of them the two waits
-//     overlap: then every stage adds its step, and (M - 1) v / 2 is taken off once for all (once). Waiting is never negative, so that it may
-//     be counted as nothing (none);
-//   - of a stage before the busiest its step, which delays the start and the end of the busiest (before); with the weight y its forward pass
-//     alone. The one directly before it counts without its sending (last), as the busiest counts it as received;
-//   - of the busiest nothing else (busiest).
+//   - for each stage after the busiest: its part of the time for which the busiest waits. The busiest stage waits for all
+//     stages after it twice: between its first forward and its first backward pass, and between its last ones. With d stages
+//     after it, it runs d passes in each of these times. So each stage after it adds twice its step minus v (twice). With
+//     more than M - 2 stages after it, the two waits overlap: each stage adds its step, and (M - 1) v / 2 is subtracted once
+//     (once). A wait is never negative, so it may also be left out (none);
+//   - for each stage before the busiest: its step, which delays the start and the end of the busiest (before); for the weight
+//     y only its forward pass. The stage directly before it counts without sending (last), as the busiest counts that as
+//     receiving;
+//   - for the busiest stage: nothing else (busiest).
 type places struct{ twice, once, none, before, last, busiest priced }
 
 func (x *places) all() [6]*priced {
 	return [...]*priced{&x.twice, &x.once, &x.none, &x.before, &x.last, &x.busiest}
 }
 
-// cheapest are the places of all runs of layers at some prices, by first layer and number of layers less 1; nil: no option.
+// cheapest are the places of all runs of layers at some prices, by first layer and number of layers minus 1; nil: no option.
 func (b *bounder) cheapest(o *interval, prices []float64) [][]*places {
 	runs := make([][]*places, len(o.runs))
 	b.round++
@@ -109,11 +111,13 @@ func (b *bounder) price(o *interval, w *options, prices []float64) {
 	})
 }
 
-// firstPlaces are the least costs of the first layers as the first stage: before the busiest, directly before it, and as the busiest. What it does
-// once in an iteration follows all its passes, while that of other stages overlaps the last passes of those before them.
+// firstPlaces are the least costs of some layers as the first stage: before the busiest, directly before it, and as the
+// busiest. The first stage does its exchange and update after all its passes; those of other stages overlap with the last
+// passes of the stages before them.
 //
-// As the busiest it takes what it is busy for, x seconds more than M low. As v is then larger than low by x / M or less, the time for which it
-// waits, which was computed with low, may be less: by as much as it can fall, x falls / M. As falls depends on the number of stages behind, there is a place for each of some values.
+// As the busiest, it is busy for x seconds more than M low. Then v may be larger than low by up to x / M, and the wait, which
+// was computed with low, may be shorter by up to x falls / M. falls depends on the number of stages after it, so there is a
+// cost for each of some values of falls.
 func (b *bounder) firstPlaces(o *interval, w *options, falls, prices []float64) (before, last priced, busiest []priced) {
 	none := func() priced { return priced{math.Inf(1), make([]float64, len(prices))} }
 	before, last = none(), none()
@@ -134,7 +138,7 @@ func (b *bounder) firstPlaces(o *interval, w *options, falls, prices []float64) 
 			}
 		}
 	}
-	// The forward pass of a stage of several classes is that of the class whose passes take longest, which need not be the longest.
+	// The class with the longest step decides the forward pass of a stage of several classes. That need not be the longest one.
 	least, _ := w.sending()
 	cost := func(w *option) float64 { return (1 - o.once) * both(w) }
 	b.mixes(o, w.mixedBy(0, cost), cost, prices, func(m mix, devices float64, used []float64) {
@@ -155,16 +159,16 @@ func (b *bounder) firstPlaces(o *interval, w *options, falls, prices []float64) 
 	return before, last, busiest
 }
 
-// chain is the least cost of so many stages from a layer on to the end, by number of stages and layer; place is where they all stand.
+// chain is the least cost of the stages from a layer to the end, by number of stages and layer, all in the same place.
 type chain struct {
 	place func(*places) *priced
 	cost  [][]float64
 }
 
-// chain adds stages until there are most, or none is possible.
+// chain adds stages, at most the given number, as long as one more is possible.
 func (b *bounder) chain(runs [][]*places, most int, place func(*places) *priced) chain {
 	n := len(runs)
-	stage := make([][]float64, n) // by first layer and number of layers less 1
+	stage := make([][]float64, n) // by first layer and number of layers minus 1
 	for from, all := range runs {
 		for _, x := range all {
 			cost := math.Inf(1)
@@ -224,17 +228,18 @@ func (c *chain) use(runs [][]*places, d, from int, used []float64) {
 	}
 }
 
-// behind is the cheapest way to go on after the busiest stage with d stages: the chain that counts for its wait.
+// behind is the cheapest chain of d stages after the busiest.
 type behind struct {
 	cost  float64
 	chain *chain
 	d     int
 }
 
-// waits are the chains of the stages after the busiest.
+// waits are the chains of the stages after the busiest: without its wait, and with its wait for up to micro - 2 stages (few)
+// or more (many).
 type waits struct {
 	*interval
-	none, few, many chain // the wait is not counted; it is that of up to micro - 2 stages; of more
+	none, few, many chain
 }
 
 func (b *bounder) waits(o *interval, runs [][]*places, most int) *waits {
@@ -249,7 +254,7 @@ func (b *bounder) waits(o *interval, runs [][]*places, most int) *waits {
 	return c
 }
 
-// falls is by how much the wait for d stages falls with v.
+// falls is the rate at which the wait for d stages falls when v rises.
 func (c *waits) falls(d int) float64 {
 	if float64(d) <= c.micro-2 {
 		return float64(d)
@@ -269,21 +274,21 @@ func (c *waits) after(d, from int) behind {
 	return x
 }
 
-// stage is the stage that begins with a layer, and the cost from there to the end.
+// stage is the stage that begins with a given layer, and the cost from there to the end.
 type stage struct {
 	cost      float64
 	to        int // the layer after its last
 	used      []float64
-	isLast    bool // it is directly before the busiest
-	isBusiest bool // then the stages behind it follow
+	isLast    bool // directly before the busiest
+	isBusiest bool // followed by behind
 	behind    behind
 }
 
-// value is the bound of an interval at prices of devices, and the devices of each class that the cheapest cut of the layers takes.
+// value is the bound of an interval at some prices of devices, and the devices of each class that the cheapest plan takes.
 func (b *bounder) value(o *interval, prices []float64) (float64, []float64) {
 	n := len(o.runs)
 	runs := b.cheapest(o, prices)
-	most := min(b.mostStages(), n) - 1 // beside the busiest
+	most := min(b.mostStages(), n) - 1 // stages besides the busiest
 	c := b.waits(o, runs, most)
 	cheapest := make([]behind, n+1) // any number of stages after the busiest, by layer
 	for from := range cheapest {
@@ -313,7 +318,7 @@ func (b *bounder) value(o *interval, prices []float64) (float64, []float64) {
 			lower(&whole[from], stage{cost: x.last.cost + busiest[to].cost, to: to, used: x.last.used, isLast: true})
 		}
 	}
-	// The wait of the busiest stage falls with v by one of these, or by less.
+	// The wait of the busiest stage falls at one of these rates, or more slowly.
 	falls, mostFalls := []float64{0}, max(min(float64(most), o.micro-2), (o.micro-1)/2)
 	for f := 1.0; f < mostFalls; f *= 2 {
 		falls = append(falls, f)

@@ -6,13 +6,14 @@ import (
 	"evenkeel/planner/costmodel"
 )
 
-// Work is a number of seconds that no plan for a global batch takes less than, by formula or simulated, under any schedule: the devices'
-// computing alone, perfectly divided. Nobody waits, nothing is sent, memory has no limit, and every layer is computed by the tensor degree and
-// micro-batch that take the fewest device-seconds a sample.
+// Work is a lower bound, in seconds, on the iteration time of every plan for a global batch under any schedule, by formula
+// and simulated. It counts computing alone, perfectly divided: no device waits, nothing is sent, memory has no limit, and
+// every layer has the tensor degree and micro-batch that take the fewest device-seconds per sample.
 //
-// A stage's devices are busy for all micro-batches and the update, one after the other. So if class c takes the part x[l,c] of layer l's samples
-// and updates, the sum over l of x[l,c] work[l,c] is at most devices[c] seconds. The least such seconds are a linear programme. Its dual: prices
-// of devices, 1 for all together, that maximise the sum over layers of the work at its cheapest class. Any prices give a bound.
+// The devices of a stage compute all micro-batches and the update one after the other. So if class c computes the part
+// x[l,c] of layer l, the sum over l of x[l,c] work[l,c] is at most devices[c] times the iteration. The least iteration is a
+// linear program. Its dual: choose prices of devices, 1 for all together, to maximise the sum over layers of the work on the
+// cheapest class. Any prices give a bound.
 func Work(m *costmodel.Model, globalBatch int) float64 {
 	least := math.Inf(1)
 	for _, part := range parts(m) {
@@ -22,16 +23,16 @@ func Work(m *costmodel.Model, globalBatch int) float64 {
 	return least
 }
 
-// work is Work, with the share that each class has of the price of all devices.
+// work is Work, and the share of each class in the price of all devices.
 func (m *model) work(globalBatch int) (seconds float64, shares []float64) {
-	var works [][]float64 // device-seconds by class: of each kind of layer to compute, and to update
+	var works [][]float64 // device-seconds by class: of computing, and of updating, each kind of layer
 	left := make([]int, len(m.kinds))
 	for _, k := range m.kinds {
 		left[k]++
 	}
 	for l, k := range m.kinds {
 		if left[k] == 0 {
-			continue // of a kind that is done
+			continue // its kind is done
 		}
 		compute, update := make([]float64, len(m.classes)), make([]float64, len(m.classes))
 		for class := range m.classes {
@@ -45,12 +46,12 @@ func (m *model) work(globalBatch int) (seconds float64, shares []float64) {
 	return m.dual(works)
 }
 
-// leastWork is the least device-seconds of a layer on a class: of all samples, and of the update.
+// leastWork is the least device-seconds of a layer on a class, for all samples and for the update.
 func (m *model) leastWork(layer, class, globalBatch int) (compute, update float64) {
 	compute, update = math.Inf(1), math.Inf(1)
-	slow := m.PassFactor(class) // of a unit, whose devices at best divide updates as well
+	slow := m.PassFactor(class) // at best, the devices of a unit divide the update too
 	for _, t := range m.MeasuredTensors(layer, class) {
-		// Between measured micro-batches times are linear, so a sample takes least at one of them, or at the largest.
+		// Times are linear between measured micro-batches, so a sample takes least at a measured one or at the largest.
 		curve := m.Curve(layer, class, t)
 		most, _ := curve.At(min(globalBatch, curve[len(curve)-1].MicroBatch))
 		for _, r := range append(curve[:len(curve):len(curve)], most) {
@@ -63,7 +64,7 @@ func (m *model) leastWork(layer, class, globalBatch int) (compute, update float6
 	return compute * float64(globalBatch), update
 }
 
-// dual climbs to prices with a large sum of cheapest works, moving price between two classes at a time.
+// dual finds prices with a large sum of least works. It moves price between two classes at a time.
 func (m *model) dual(works [][]float64) (best float64, shares []float64) {
 	n := len(m.classes)
 	shares = make([]float64, n)

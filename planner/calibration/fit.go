@@ -13,12 +13,12 @@ import (
 // contradicts is the relative error beyond which a measured plan contradicts the other plans.
 const contradicts = 0.4
 
-// weight is the cost of a factor that doubles, in mean relative error: a factor about which no plan says anything stays as it is.
+// weight is the cost, as mean relative error, of doubling a factor. So a factor that no plan depends on stays as it is.
 const weight = 0.005
 
-// calibrate finds the calibration with the least mean relative error over measured plans: for times, a factor on each device's computing
-// and one on links; for memory, a factor on activations, a factor on buffers, and the bytes beside the model. Errors are not squared, so
-// that a few odd measurements do not pull the fit; those that remain far off are reported by name in an error.
+// calibrate finds the calibration with the least mean relative error over measured plans: for times, a factor on each device's computing and one
+// on links; for memory, a factor on activations, one on buffers, and the bytes that the model does not use. Errors are not squared, so that a few
+// outliers do not distort the fit; outliers are named in an error.
 func calibrate(rows []Measured) (costmodel.Calibration, error) {
 	c := costmodel.Uncalibrated()
 	if len(rows) == 0 {
@@ -28,7 +28,7 @@ func calibrate(rows []Measured) (costmodel.Calibration, error) {
 	names, alone := devices(rows), devices(slices.DeleteFunc(slices.Clone(rows), func(m Measured) bool { return len(devices([]Measured{m})) > 1 }))
 	times := func(x []float64) costmodel.Calibration { return withTimes(c, names, alone, x) }
 	value := func(x []float64) float64 { return off(rows, times(x), seconds, &err) + weight*doubled(x) }
-	// First one factor for all devices, then one for each device that a plan used alone.
+	// First one factor for all devices, then one for each device that was measured alone.
 	apart := func(x []float64) []float64 { return append(slices.Clone(x), slices.Repeat(x[:1], len(alone))...) }
 	x := least([][]float64{steps(0.5, 0.05), steps(3, 0.25)}, func(x []float64) float64 { return value(apart(x)) })
 	c = times(descend(apart(x), value))
@@ -45,8 +45,8 @@ func calibrate(rows []Measured) (costmodel.Calibration, error) {
 	return c, judge(rows, &c)
 }
 
-// withTimes sets the factors on times from their logarithms: x[0] of devices that were measured only together with others, x[1] of links,
-// and then of each device that was measured alone.
+// withTimes sets the factors on times from their logarithms: x[0] for devices that were never measured alone, x[1] for links, then one for each
+// device that was measured alone.
 func withTimes(c costmodel.Calibration, names, alone []string, x []float64) costmodel.Calibration {
 	c.Compute = map[string]float64{}
 	for _, d := range names {
@@ -68,7 +68,7 @@ func steps(most, step float64) []float64 {
 	return all
 }
 
-// withMemory sets the numbers of memory from logarithms: of activations, of the bytes beside the model, and of buffers.
+// withMemory sets the numbers for memory from logarithms: of activations, of the bytes that the model does not use, and of buffers.
 func withMemory(c costmodel.Calibration, bytes float64, x []float64) costmodel.Calibration {
 	base := costmodel.Uncalibrated()
 	c.Activations, c.Context, c.ContextShare, c.Working = base.Activations*math.Exp(x[0]), bytes*math.Exp(x[1]), 0, math.Exp(x[2])
@@ -89,7 +89,7 @@ func devices(rows []Measured) []string {
 	return slices.Compact(all)
 }
 
-// contextOf is where the fit of the bytes beside the model starts: the default of the measured device with the least memory.
+// contextOf is the start of the fit of the bytes that the model does not use: the default for the measured device with the least memory.
 func contextOf(rows []Measured) float64 {
 	c, bytes := costmodel.Uncalibrated(), math.Inf(1)
 	for i, m := range rows {
@@ -100,7 +100,7 @@ func contextOf(rows []Measured) float64 {
 	return bytes
 }
 
-// doubled is how often all factors together double or halve, given their logarithms.
+// doubled is the number of times that all factors together double or halve, given their logarithms.
 func doubled(x []float64) float64 {
 	sum := 0.0
 	for _, v := range x {
@@ -122,7 +122,7 @@ func predict(m *Measured, c costmodel.Calibration) (*planner.Prediction, error) 
 	return p, nil
 }
 
-// seconds and peak are predicted divided by measured; 0: not measured.
+// seconds and peak are the quotient of predicted and measured; 0: not measured.
 func seconds(m *Measured, p *planner.Prediction) float64 { return p.Simulated / m.Seconds }
 
 func peak(m *Measured, p *planner.Prediction) float64 {
@@ -143,7 +143,7 @@ func highest(p *planner.Prediction) float64 {
 	return most
 }
 
-// off is the mean relative error of a quantity over the plans of which it was measured.
+// off is the mean relative error of a quantity over the plans for which it was measured.
 func off(rows []Measured, c costmodel.Calibration, quotient func(*Measured, *planner.Prediction) float64, failed *error) float64 {
 	sum, n := 0.0, 0
 	for i := range rows {
@@ -221,7 +221,7 @@ func directions(n int) [][]float64 {
 	return all
 }
 
-// judge reports the plans that contradict the others, and sets the margin: the most by which a plan's memory exceeded its prediction.
+// judge reports the plans that contradict the others, and sets the margin: the largest share by which measured memory exceeds the prediction.
 func judge(rows []Measured, c *costmodel.Calibration) error {
 	var all []string
 	for i := range rows {

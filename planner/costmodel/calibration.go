@@ -2,22 +2,21 @@ package costmodel
 
 import "math"
 
-// Calibration is what measured plans say of the devices beyond their layer profile. The zero value of a factor means 1, that of
-// bytes and shares none: the formulas alone.
+// Calibration corrects the formulas by measured plans. A factor of 0 means 1.
 type Calibration struct {
-	Compute map[string]float64 // factor on a device's times of computing and updating; a device without one: 1
-	Links   float64            // factor on the times of what devices and stages send each other
+	Compute map[string]float64 // factor on a device's times of computing and updating; a device without a factor: 1
+	Links   float64            // factor on the times of all transfers
 
-	Activations  float64 // factor on the activations that the profile says
-	Working      float64 // factor on the buffers of the layer that runs
-	Context      float64 // bytes of a device beside the model: context, libraries, communicators, allocator
-	ContextShare float64 // of its memory that Context takes at most; 0: no limit
-	Margin       float64 // a plan fits if its prediction, this share larger, does
+	Activations  float64 // factor on the activations of the profile
+	Working      float64 // factor on the buffers of the running layer
+	Context      float64 // bytes of a device that the model does not use: context, libraries, communicators, allocator
+	ContextShare float64 // the largest share of a device's memory that Context takes; 0: no limit
+	Margin       float64 // share of the predicted memory that must be free besides
 }
 
-// Uncalibrated is what is assumed of devices of which no plan was measured. 24 measured plans on GH200 and on
-// three kinds of RTX ask for it (docs/results/planner.md): a quarter of a device's memory, at most 5 GB, is taken by the context
-// and what comes with it, and activations are a tenth larger than the layers' own.
+// Uncalibrated is the calibration of devices without measured plans. It follows from 24 measured plans on GH200 and three kinds
+// of RTX (docs/results/planner.md): the context and its libraries take a quarter of a device's memory, at most 5 GB, and
+// activations are a tenth larger than in the profile.
 func Uncalibrated() Calibration {
 	return Calibration{Context: 5e9, ContextShare: 0.25, Activations: 1.1}
 }

@@ -6,8 +6,8 @@ import (
 	"evenkeel/planner/search"
 )
 
-// Condition is a preset condition: the samples of an iteration and of a micro-batch, and the number of replicas that share the micro-batch in every
-// stage. It is the cost function of a search (search.Costs).
+// Condition is a preset condition: the samples of an iteration and of a micro-batch, and the number of replicas of every stage. It
+// implements search.Costs.
 type Condition struct {
 	*Model
 	GlobalBatch    int // samples of an iteration
@@ -20,10 +20,10 @@ type Condition struct {
 	labels         []label  // of stages of small models
 	packings       []packed // of stages of large ones
 	packer         packer
-	guessed        bool // some stage was packed: better strategies may exist
+	guessed        bool // some stage was packed, so better strategies may exist
 }
 
-// Conditions are all that the options allow.
+// Conditions are all preset conditions that the options allow.
 func (m *Model) Conditions() []*Condition {
 	var all []*Condition
 	for _, part := range m.Parts() {
@@ -82,7 +82,7 @@ func (m *Model) condition(batch, replicas, samples int) *Condition {
 			c.add([]Group{{Class: class, Replicas: replicas, Tensor: t}})
 		}
 	}
-	// Two classes share a stage in quarters of its replicas.
+	// Two classes may share a stage, in quarters of its replicas.
 	part := max(1, replicas/4)
 	for a := range m.topology.Classes {
 		for b := range a {
@@ -122,7 +122,7 @@ func (c *Condition) boundWork() {
 				for l := range all {
 					for w := range f.strategies {
 						cost := &f.costs[c.kindOf[l]][w]
-						// Device-seconds that the whole micro-batch would take at the rate of this group's share.
+						// Device-seconds of the whole micro-batch at the rate of this group.
 						all[l] = min(all[l], cost.step[g]*float64(group.Devices())*float64(c.MicroBatch)/float64(samples))
 					}
 				}
@@ -132,7 +132,7 @@ func (c *Condition) boundWork() {
 	}
 }
 
-// Layers implements search.Costs, as do all methods below.
+// Layers implements search.Costs.
 func (c *Condition) Layers() int { return len(c.profile.Layers) }
 
 // Pool implements search.Costs.
@@ -153,7 +153,6 @@ func (c *Condition) Degrees() (least, most int) { return c.options.LeastStages, 
 // Work implements search.Costs.
 func (c *Condition) Work(class, layer int) float64 { return c.work[class][layer] }
 
-// microBatches of an iteration.
 func (c *Condition) microBatches() int { return c.GlobalBatch / c.MicroBatch }
 
 // Total is the seconds of an iteration per sample.
@@ -164,7 +163,7 @@ func (c *Condition) Total(f search.Front) float64 {
 // Exact implements search.Costs.
 func (c *Condition) Exact() bool { return !c.guessed }
 
-// Grain is the devices of a machine of each class, which search.Costs may have.
+// Grain implements search.Costs.
 func (c *Condition) Grain() []int {
 	var grain []int
 	for _, k := range c.topology.Classes {
@@ -173,7 +172,7 @@ func (c *Condition) Grain() []int {
 	return grain
 }
 
-// Fits keeps a stage of less than a machine within one, and others to whole machines.
+// Fits implements search.Costs: a stage lies within a machine or takes whole machines.
 func (c *Condition) Fits(shape int, used []int) bool {
 	for class, n := range c.shapes[shape] {
 		if n == 0 {
@@ -188,7 +187,7 @@ func (c *Condition) Fits(shape int, used []int) bool {
 	return true
 }
 
-// Kind implements search.Costs: the classes of a shape, and whether it is less than a machine.
+// Kind implements search.Costs. It encodes the classes of a shape, and whether the shape is smaller than a machine.
 func (c *Condition) Kind(shape int) int {
 	kind := 0
 	for class, n := range c.shapes[shape] {

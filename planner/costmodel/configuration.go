@@ -8,15 +8,15 @@ import (
 	"evenkeel/planner/search"
 )
 
-// configuration is a shape's device groups, one or two of different classes, and the strategies of layers on them.
+// configuration is the device groups of a shape, one or two of different classes, and the possible strategies of layers on them.
 type configuration struct {
 	groups     []Group
 	strategies []Strategy
 	costs      [][]layerCost // by kind of layer and strategy
-	most       layerCost     // the most states, active and peak bytes that all layers of the model may take together
+	most       layerCost     // the most bytes (states, active, peak) of all layers of the model together
 }
 
-// add makes a shape of groups, if the devices exist and a replica's share was profiled.
+// add adds a shape with these groups, if the devices exist and a replica's share was profiled.
 func (c *Condition) add(groups []Group) {
 	shape := make(search.Shape, len(c.topology.Classes))
 	for _, g := range groups {
@@ -38,7 +38,6 @@ func (c *Condition) add(groups []Group) {
 	}
 }
 
-// equal is the groups with equal shares.
 func (c *Condition) equal(groups []Group) []Group {
 	all := slices.Clone(groups)
 	for i := range all {
@@ -47,7 +46,7 @@ func (c *Condition) equal(groups []Group) []Group {
 	return all
 }
 
-// configure makes a shape of groups that have shares, if they can run every layer.
+// configure adds a shape with groups that have shares, if they can run every layer.
 func (c *Condition) configure(groups []Group, shape search.Shape) {
 	f := configuration{groups: groups}
 	f.strategies = c.strategies(groups)
@@ -58,8 +57,8 @@ func (c *Condition) configure(groups []Group, shape search.Shape) {
 	c.configurations = append(c.configurations, f)
 }
 
-// share sets the groups' shares of a micro-batch, equal within a class. Between classes they follow from the allocation of micro-batches to nodes,
-// with the time of the whole model as a node's time; or all are equal. False: some replica's share was not profiled.
+// share sets the groups' shares of a micro-batch. Those of two classes are allocated like micro-batches to nodes, by the time of
+// the whole model on a replica, or are equal if the model wants that. False: some replica's share was not profiled.
 func (c *Condition) share(groups []Group) bool {
 	if len(groups) == 1 {
 		groups[0].Shares = Even(c.MicroBatch, groups[0].Replicas)
@@ -94,7 +93,7 @@ func (c *Condition) share(groups []Group) bool {
 	return true
 }
 
-// performance is the line through the times of the whole model on a replica of a group, at two micro-batches.
+// performance is the line through the times of the whole model on a replica at two micro-batches.
 func (c *Condition) performance(g Group) (p cluster.Performance, ok bool) {
 	low, high := c.MicroBatch/c.replicas, c.MicroBatch/c.replicas
 	for n := 2 * high; n <= c.MicroBatch; n *= 2 {
@@ -193,7 +192,7 @@ func (c *Condition) price(f *configuration) bool {
 	return true
 }
 
-// dropDominated leaves out strategies of a layer for which another of the same tensor degree is as good in every number.
+// dropDominated drops a strategy of a layer if another one of the same tensor degree is as good in every number.
 func (f *configuration) dropDominated(costs []layerCost) {
 	for i := range costs {
 		for j := range costs {
@@ -205,7 +204,7 @@ func (f *configuration) dropDominated(costs []layerCost) {
 	}
 }
 
-// atMost says whether a layer takes no more than another of anything on so many groups.
+// atMost says whether no number is above that of another cost, on the first groups.
 func (c *layerCost) atMost(o *layerCost, groups int) bool {
 	for g := range groups {
 		if c.step[g] > o.step[g] || c.perIteration[g] > o.perIteration[g] || c.states[g] > o.states[g] || c.active[g] > o.active[g] || c.peak[g] > o.peak[g] {

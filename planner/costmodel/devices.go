@@ -7,19 +7,19 @@ import (
 	"evenkeel/planner/layerprofile"
 )
 
-// devices are the cluster's devices, or units of spread.Context devices that work like one, by class, and the tensor degrees that each class can
-// have.
+// devices are the devices of the cluster by class, or units of spread.Context devices that work like one, and the possible tensor
+// degrees of each class.
 type devices struct {
 	topology   *cluster.Topology // of units
-	spread     Spread            // of all plans that are priced
-	perMachine []int             // devices, not units, of a machine of each class
-	tensors    [][]int           // of each class, rising; none: the class is not used
+	spread     Spread            // of all plans that the model prices
+	perMachine []int             // devices (not units) of a machine of each class
+	tensors    [][]int           // tensor degrees of each class, rising; none: the class is not used
 }
 
 // Classes are the classes of devices, or of units of Spread.Context devices.
 func (d *devices) Classes() []cluster.Class { return d.topology.Classes }
 
-// Spread is that of all plans that the model prices.
+// Spread is the spread of all plans that the model prices.
 func (d *devices) Spread() Spread { return d.spread }
 
 // Tensors are the tensor degrees that some class can have, rising.
@@ -32,7 +32,6 @@ func (d *devices) Tensors() []int {
 // TensorsOf are the tensor degrees that a class can have, rising.
 func (d *devices) TensorsOf(class int) []int { return d.tensors[class] }
 
-// count is the number of devices of all classes.
 func (d *devices) count() (n int) {
 	for _, c := range d.topology.Classes {
 		n += c.Count
@@ -40,7 +39,8 @@ func (d *devices) count() (n int) {
 	return n
 }
 
-// degree is a tensor degree on a class: the devices of a replica lie in a machine, or are whole machines. False: neither can be.
+// degree is a tensor degree on a class. The devices of a replica lie within a machine or take whole machines; false: neither is
+// possible.
 func (d *devices) degree(class, tensor int) (layerprofile.Degree, bool) {
 	per, context := d.perMachine[class], d.spread.Context
 	switch {
@@ -55,8 +55,8 @@ func (d *devices) degree(class, tensor int) (layerprofile.Degree, bool) {
 // wide says whether a replica of a tensor degree takes several machines of a class.
 func (d *devices) wide(class, tensor int) bool { return tensor > d.topology.Classes[class].PerMachine }
 
-// Place is how many machines a group lies in, and the most of its devices that lie in one of them. Groups of plans that the search finds begin
-// with a machine or lie within one; those of plans by hand need not.
+// Place is the number of machines that a group lies on, and the most of its devices on one machine. Groups of plans from the
+// search begin with a machine or lie within one; those of other plans need not.
 func (d *devices) Place(g Group) (machines, most int) {
 	per := d.topology.Classes[g.Class].PerMachine
 	end := g.First + g.Devices()
@@ -71,7 +71,7 @@ func (d *devices) Place(g Group) (machines, most int) {
 	}
 }
 
-// machine is the number of the machine that a stage lies within, of all machines; -1: it takes several.
+// machine is the number of the machine that a stage lies within; -1: it takes several machines.
 func (d *devices) machine(s *Stage) int {
 	if len(s.Groups) != 1 {
 		return -1
@@ -87,13 +87,13 @@ func (d *devices) machine(s *Stage) int {
 	return before + g.First/d.topology.Classes[g.Class].PerMachine
 }
 
-// together says whether two stages lie in the same machine.
 func (d *devices) together(a, b *Stage) bool {
 	machine := d.machine(a)
 	return machine >= 0 && machine == d.machine(b)
 }
 
-// Within says whether n devices from a first one on are replicas of a tensor degree that each lie within a machine, or take whole machines.
+// Within says whether n devices from the first one on can be replicas of a tensor degree: each replica lies within a machine or
+// takes whole machines.
 func Within(first, n, tensor, perMachine int) bool {
 	if tensor > perMachine {
 		return tensor%perMachine == 0 && first%perMachine == 0

@@ -1,20 +1,20 @@
 package costmodel
 
-// Holding is what a device of a group holds of a layer: one part of the parameters, or two where experts are divided.
+// Holding is what a device holds of a layer: one part of the parameters, or two if experts are divided.
 type Holding struct {
-	parts     [2]part // of which count are there
+	parts     [2]part // the first count of them
 	count     int
-	weights   float64 // bytes, and
-	gradients float64
-	// The seconds of gathering, or scattering, all of the layer's weights and gradients once.
+	weights   float64 // bytes
+	gradients float64 // bytes
+	// Seconds to gather, or scatter, the weights and the gradients of the layer once.
 	gatherWeights, gatherGradients float64
 }
 
-// part is parameters of a layer that so many devices hold alike; share is its share of the whole layer.
+// part is parameters of a layer, of which several devices hold copies; share is its share of the whole layer.
 type part struct{ parameters, copies, share float64 }
 
-// Hold is what a device of a group holds of a layer at a tensor degree, in n replicas. gather is the seconds of gathering so many bytes of a
-// device among all that hold them, and experts the same for the layer's experts.
+// Hold is what a device holds of a layer at a tensor degree, in n replicas. gather is the seconds to gather a number of bytes of
+// a device among all devices that hold the same, experts the same for the layer's experts.
 func (m *Model) Hold(l, tensor, n int, gather, experts func(bytes float64) float64) Holding {
 	layer, s := &m.profile.Layers[l], m.options.States
 	copies := float64(n * m.spread.Context)
@@ -36,7 +36,7 @@ func (m *Model) Hold(l, tensor, n int, gather, experts func(bytes float64) float
 	return h
 }
 
-// HoldOn is Hold on the i-th group of a stage under a strategy, over the links that its replicas have.
+// HoldOn is Hold for the i-th group of a stage under a strategy, over the links of its replicas.
 func (m *Model) HoldOn(groups []Group, i, l, samples int, y Strategy) Holding {
 	n, tensor, _ := replicas(groups, samples, y, i)
 	return m.Hold(l, tensor, n, func(bytes float64) float64 { return m.gather(groups, samples, y, i, bytes) },
@@ -61,7 +61,7 @@ func (h *Holding) states(s States, y Sharding) float64 {
 	return sum
 }
 
-// update is the seconds of an optimizer that takes so many for the whole layer.
+// update is the seconds of the optimizer, which takes the given seconds for the whole layer.
 func (h *Holding) update(seconds float64, y Sharding) float64 {
 	sum := 0.0
 	for _, p := range h.parts[:h.count] {

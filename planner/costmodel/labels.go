@@ -15,15 +15,15 @@ type cellKey struct {
 	inflight int32
 }
 
-// cell holds the Pareto labels of a stage, which are compared in all numbers that matter when layers are put before it.
+// cell holds the Pareto labels of a stage.
 type cell struct {
 	labels []int32
 	points []search.Point
 	priced bool
-	many   bool // there are more than mostLabels, and none is kept
+	many   bool // there are more than mostLabels, so none is kept
 }
 
-// label is a choice of strategies for a stage: that of its first layer, and the label of its other layers. Its numbers are by group.
+// label is a choice of strategies for a stage: the strategy of its first layer, and the label of the other layers.
 type label struct {
 	step         [MaxGroups]float64
 	perIteration [MaxGroups]float64
@@ -33,15 +33,16 @@ type label struct {
 	next         int32 // -1: it has one layer
 }
 
-// exactLayers is the largest number of layers of a model whose stages keep all Pareto labels; larger models are packed.
+// exactLayers is the largest number of layers of a model whose stages keep all Pareto labels. Stages of larger models are packed.
 const exactLayers = 8
 
-// mostLabels of a stage are kept. Where memory is short and every layer differs, there are many times as many; such a stage is packed, too.
+// mostLabels is the largest number of labels of a stage. If memory is short and all layers differ there would be many more; such a
+// stage is packed, too.
 const mostLabels = 1 << 12
 
-// Stage implements search.Costs. Its points are Pareto points over all choices of a strategy for each layer: labels grow
-// from the last layer to the first, as in Galvatron's dynamic programming, but keep the time of a micro-batch, the
-// per-iteration cost and memory apart, so that neither memory is rounded nor the two times weighted.
+// Stage implements search.Costs. Its points are Pareto points over all choices of a strategy for each layer. Labels grow from the
+// last layer to the first, as in Galvatron's dynamic programming, but keep the time of a micro-batch, the per-iteration cost and
+// memory separate. So memory is not rounded, and the two times are not weighted.
 func (c *Condition) Stage(from, to, shape, behind int) []search.Point {
 	k := cellKey{c.Run(from, to), int32(shape), int32(min(behind, c.microBatches()))}
 	if s := c.cells[k]; s != nil && s.priced {
@@ -71,7 +72,7 @@ func (c *Condition) Stage(from, to, shape, behind int) []search.Point {
 	return s.points
 }
 
-// pareto keeps the points that no other dominates, by rising step.
+// pareto keeps the points that no other point dominates, by rising step.
 func pareto(points []search.Point) []search.Point {
 	slices.SortStableFunc(points, func(a, b search.Point) int {
 		return cmp.Or(cmp.Compare(a.Step, b.Step), cmp.Compare(a.PerIteration, b.PerIteration))
@@ -149,7 +150,8 @@ func (c *Condition) fits(f *configuration, l *label) bool {
 	return true
 }
 
-// roomy says whether all layers of the model fit in one stage of a configuration under any strategies, so that memory decides nothing.
+// roomy says whether all layers of the model fit into one stage of a configuration with any strategies, so that memory does not
+// matter.
 func (c *Condition) roomy(f *configuration, inflight int) bool {
 	for i, g := range f.groups {
 		if !c.Holds(g.Class, f.most.states[i]+float64(inflight)*f.most.active[i]+f.most.peak[i]) {
@@ -159,8 +161,8 @@ func (c *Condition) roomy(f *configuration, inflight int) bool {
 	return true
 }
 
-// undominated keeps the labels that no other with the same tensor degree of the first layer dominates, in memory as well unless there is room for
-// any. It stops when there are more than mostLabels.
+// undominated keeps the labels that no other label with the same tensor degree of the first layer dominates. Memory counts unless
+// the stage is roomy. It stops at more than mostLabels labels.
 func (c *Condition) undominated(f *configuration, all []label, roomy bool) (keep []label) {
 	slices.SortStableFunc(all, func(a, b label) int {
 		return cmp.Or(cmp.Compare(a.step[0], b.step[0]), cmp.Compare(a.perIteration[0], b.perIteration[0]), cmp.Compare(a.memory[0], b.memory[0]))
@@ -181,7 +183,7 @@ func (c *Condition) undominated(f *configuration, all []label, roomy bool) (keep
 	return keep
 }
 
-// point is the numbers of a label that another must not exceed to dominate it, except the step of the first group, by which labels are sorted.
+// point is the numbers of a label to compare, except the step of the first group, by which labels are sorted.
 func (l *label) point(groups int, roomy bool) []float64 {
 	p := append(make([]float64, 0, 4*groups-1), l.perIteration[:groups]...)
 	p = append(p, l.step[1:groups]...)

@@ -7,16 +7,16 @@ import (
 	"evenkeel/planner/layerprofile"
 )
 
-// DeviceLayer is a layer on a device: on replicas of Tensor devices of a class, of which the busiest takes Share samples of a micro-batch.
+// DeviceLayer is a layer on a device. Its replicas have Tensor devices of a class; the busiest takes Share samples of a micro-batch.
 type DeviceLayer struct {
 	Layer, Class, Tensor, Share int
 
-	Run     layerprofile.Run // what was measured so
+	Run     layerprofile.Run // the measurement
 	Holding *Holding
-	ToAll   float64 // seconds of sending samples to experts and back, in a pass
+	ToAll   float64 // seconds of a pass to send samples to experts and back
 }
 
-// Times are the parts of a layer's times on a device, in seconds. Gathering is what a pass does not hide.
+// Times are the parts of a layer's time on a device, in seconds. Gathering counts as far as no pass hides it.
 type Times struct {
 	forward, backward, recompute  float64
 	gatherForward, gatherBackward float64
@@ -41,7 +41,7 @@ func (t Times) Step() float64 {
 // Forward is the seconds of a forward pass.
 func (t Times) Forward() float64 { return t.forward + t.gatherForward }
 
-// Once is the seconds of what comes once in an iteration: exchange that nothing hides, and update.
+// Once is the seconds of what happens once in an iteration: the exchange that no pass hides, and the update.
 func (t Times) Once() float64 { return t.sync + t.update }
 
 // Memory is what a layer takes of a device, in bytes.
@@ -54,7 +54,7 @@ type Memory struct {
 	whole       float64 // the activations of a micro-batch, whether they are recomputed or not
 }
 
-// OnDevice prices a layer on a device under a strategy, of which the tensor degree is the DeviceLayer's.
+// OnDevice prices a layer on a device under a strategy. The tensor degree is that of the DeviceLayer.
 func (m *Model) OnDevice(a *DeviceLayer, y Strategy) (x Times, u Memory) {
 	o, h, passes := &m.options, a.Holding, m.PassFactor(a.Class)
 	x = Times{forward: a.Run.Forward * passes, backward: a.Run.Backward * passes}
@@ -78,8 +78,8 @@ func (m *Model) OnDevice(a *DeviceLayer, y Strategy) (x Times, u Memory) {
 		behind += h.gatherWeights + h.gatherGradients
 		u.gathered = h.weights + h.gradients
 	case Gradients:
-		// A device keeps its part of the gradients alone, so every micro-batch's are scattered; the weights are gathered
-		// after the update, when nothing computes.
+		// A device keeps only its part of the gradients, so those of every micro-batch are scattered. The weights are
+		// gathered after the update, when nothing computes.
 		behind += h.gatherGradients
 		x.sync = h.gatherWeights
 		u.gathered = h.gradients // until they are scattered
@@ -97,7 +97,7 @@ func (m *Model) OnDevice(a *DeviceLayer, y Strategy) (x Times, u Memory) {
 	input, freed := m.input(a.Layer)*k, activations*a.Run.Freed*k
 	u.Activations = activations * a.Run.Activation * k
 	u.Working = o.Calibration.Working * ((m.input(a.Layer) + m.profile.Layers[a.Layer].Output) * k)
-	if o.Sequence && a.Tensor > 1 { // devices keep parts of what they otherwise all have
+	if o.Sequence && a.Tensor > 1 { // devices divide what they would otherwise all keep
 		u.Activations -= activations * a.Run.Sequence * k
 		input /= float64(a.Tensor)
 	}
@@ -111,7 +111,7 @@ func (m *Model) OnDevice(a *DeviceLayer, y Strategy) (x Times, u Memory) {
 	return x, u
 }
 
-// unhidden is the part of an exchange of once an iteration that lasts longer than the backward pass of a layer that it may hide behind.
+// unhidden is the part of an exchange, once in an iteration, that the backward pass of a layer does not hide.
 func (m *Model) unhidden(s Sharding, backward, exchange float64) float64 {
 	if m.late == lateAll || m.late == lateUnsharded && s == Replicated {
 		return exchange
@@ -128,7 +128,7 @@ func (m *Model) slow(class int) float64 {
 	return k.Slowdown
 }
 
-// PassFactor is the factor on the profile's times of passes, which the devices of a unit divide among them.
+// PassFactor is the factor on the profile's times of passes. The devices of a unit divide the passes.
 func (m *Model) PassFactor(class int) float64 { return m.slow(class) / float64(m.spread.Context) }
 
 // layerCost is the cost of a layer under a strategy, by group; its steps are +Inf where it cannot run.
@@ -163,7 +163,7 @@ func (m *Model) layer(groups []Group, l, samples int, y Strategy) layerCost {
 	return cost
 }
 
-// ToAll is the seconds in which a pass sends what replicas have of a share to the experts of a layer and back; 0: they are not divided.
+// ToAll is the seconds of a pass to send samples to the experts of a layer and back; 0: the experts are not divided.
 func (m *Model) ToAll(g Group, l, tensor, share int) float64 {
 	if !m.Divides(l) {
 		return 0

@@ -76,7 +76,6 @@ func (m *layers) input(l int) float64 {
 // Selects says whether the profile says of some layer what selective recomputation saves.
 func (m *layers) Selects() bool { return m.selective }
 
-// some says whether some measurement has a property.
 func (m *layers) some(has func(*layerprofile.Run) bool) bool {
 	for _, l := range m.profile.Layers {
 		for i := range l.Runs {

@@ -6,7 +6,7 @@ import (
 	"evenkeel/cluster"
 )
 
-// links are the paths between devices. Its methods are the seconds of transfers and collectives, in bytes of one device.
+// links are the paths between devices. Its methods return the seconds of transfers and collectives; bytes are those of one device.
 type links struct {
 	devices
 	inside  []cluster.Path   // between devices of a machine of each class
@@ -20,8 +20,9 @@ func (m *links) Inside(class int) cluster.Path { return m.inside[class] }
 // Between is the path between machines of two classes.
 func (m *links) Between(a, b int) cluster.Path { return m.between[a][b] }
 
-// gather is the seconds of an all-gather or a reduce-scatter between the replicas of a layer, of so many bytes for each device of group g when
-// whole: over a ring of all, or within machines and then between them; the cheaper.
+// gather is the seconds of an all-gather or a reduce-scatter between the replicas of a layer, with this number of bytes on each
+// device of group g afterwards (or before). It takes the cheaper of a ring over all replicas, and a hierarchy: within machines,
+// then between them.
 func (m *links) gather(groups []Group, samples int, y Strategy, g int, bytes float64) float64 {
 	all, own, _ := replicas(groups, samples, y, g)
 	all *= m.spread.Context
@@ -32,7 +33,7 @@ func (m *links) gather(groups []Group, samples int, y Strategy, g int, bytes flo
 	if machines, _ := m.Place(groups[0]); len(groups) == 1 && machines == 1 {
 		return m.factor * (n - 1) * m.inside[groups[0].Class].Seconds(bytes/n)
 	}
-	// A machine's link carries the rings of all devices of a replica that it has: the whole layer, if it has them all.
+	// A machine's link carries the rings of all devices of a replica in it: the whole layer, if the replica lies within it.
 	whole := bytes * float64(min(own, m.topology.Classes[groups[g].Class].PerMachine))
 	out, machines, inside := m.between[groups[0].Class][groups[0].Class], 0.0, 0.0
 	for i, g := range groups {
@@ -53,7 +54,7 @@ func (m *links) gather(groups []Group, samples int, y Strategy, g int, bytes flo
 	return m.factor * min(ring, hierarchy)
 }
 
-// gatherExperts is gather for bytes of experts: among the replicas that have the same experts, one of each block.
+// gatherExperts is gather for experts, among the replicas with the same experts: one of each block.
 func (m *links) gatherExperts(g Group, tensor int, bytes float64) float64 {
 	e := m.spread.Experts
 	same := float64(g.Devices() / tensor / e)
@@ -74,14 +75,15 @@ func (m *links) gatherExperts(g Group, tensor int, bytes float64) float64 {
 	return m.factor * min((same-1)*out.Seconds(whole/same), (here-1)*m.inside[g.Class].Seconds(bytes/here)+(apart-1)*out.Seconds(whole/apart))
 }
 
-// ring is the seconds in which the devices of a unit pass the keys and values of a replica's share around, once. sample is the bytes of a sample.
+// ring is the seconds in which the devices of a unit pass the keys and values of a replica's share around once. sample is the
+// bytes of a sample.
 func (m *links) ring(class, tensor, share int, sample float64) float64 {
 	c := float64(m.spread.Context)
 	return m.factor * (c - 1) * m.inside[class].Seconds(sample*float64(share)/float64(tensor)/c)
 }
 
-// toAll is the seconds in which the replicas of a block send what each has of a share to each other's experts, one way: within machines, and over
-// a machine's link what its devices have for each of the others. sample is the bytes of a sample.
+// toAll is the seconds in which the replicas of a block send their samples to each other's experts, one way: within machines, and
+// over the link of a machine for all its devices. sample is the bytes of a sample.
 func (m *links) toAll(g Group, tensor, share int, sample float64) float64 {
 	e := float64(m.spread.Experts)
 	bytes := sample * float64(share) / float64(tensor) / e // to each of the others
@@ -93,7 +95,7 @@ func (m *links) toAll(g Group, tensor, share int, sample float64) float64 {
 	return m.factor * ((here-1)*m.inside[g.Class].Seconds(bytes) + (e/here-1)*m.between[g.Class][g.Class].Seconds(float64(per)*here*bytes))
 }
 
-// convert is the seconds, both ways, to redistribute a layer's input, of so many bytes a sample, between two strategies.
+// convert is the seconds to redistribute a layer's input between two strategies, in both passes. sample is the bytes of a sample.
 func (m *links) convert(groups []Group, samples int, sample float64, from, to Strategy) float64 {
 	if from.Tensor == to.Tensor {
 		return 0
@@ -110,9 +112,9 @@ func (m *links) convert(groups []Group, samples int, sample float64, from, to St
 	return 2 * m.factor * path.Seconds(bytes)
 }
 
-// send is the seconds of passing a micro-batch, of so many bytes a sample, from a stage to the next one on some classes, there and back: every
-// replica sends the activations of its share, the replicas of a machine over one link unless both stages lie together in a machine, and receives
-// as many bytes of gradients.
+// send is the seconds to send a micro-batch from a stage to the next one, which is on the classes to, and its gradient back. sample
+// is the bytes of a sample. Every replica sends its share; the replicas of a machine share its link, unless both stages lie in
+// one machine (together).
 func (m *links) send(groups []Group, sample float64, to []int, together bool) float64 {
 	longest := 0.0
 	for _, g := range groups {
@@ -129,8 +131,8 @@ func (m *links) send(groups []Group, sample float64, to []int, together bool) fl
 	return 2 * m.factor * longest
 }
 
-// exchangeTied is the seconds of summing gradients of so many bytes that the first and the last stage share: an all-reduce between a replica of
-// each, the replicas of a machine over one link unless both stages lie together in a machine.
+// exchangeTied is the seconds to sum the gradients of parameters that the first and the last stage share: an all-reduce between a
+// replica of each. The replicas of a machine share its link, unless both stages lie in one machine.
 func (m *links) exchangeTied(first, last *Stage, bytes float64) float64 {
 	if bytes == 0 {
 		return 0

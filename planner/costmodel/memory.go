@@ -8,12 +8,12 @@ import (
 	"evenkeel/planner/search"
 )
 
-// limit is the bytes of a device of a class that a plan may fill, its reserve included.
+// limit is the bytes of a device of a class that a plan may fill, including the reserve.
 func (m *Model) limit(class int) float64 {
 	return m.topology.Classes[class].Memory * m.options.Memory / (1 + m.options.Calibration.Margin)
 }
 
-// reserve is the bytes of a device of a class that no plan may fill: the option of that name, and what training takes beside the model.
+// reserve is the bytes of a device of a class that are not for layers: the option, and what training takes besides the model.
 func (m *Model) reserve(class int) float64 {
 	c := m.options.Calibration
 	if c.ContextShare == 0 {
@@ -30,8 +30,8 @@ func (m *Model) Holds(class int, bytes float64) bool {
 	return bytes+m.reserve(class) <= m.limit(class)
 }
 
-// checkLayersFit finds a layer that fits no device under any strategy: a micro-batch of one, sharded over all replicas of a stage of all classes,
-// each device of the others a replica.
+// checkLayersFit reports a layer that fits no device under any strategy. It assumes the best case: a micro-batch of one sample, and
+// shards over all devices of all classes.
 func (m *Model) checkLayersFit() error {
 	devices := m.count()
 	divided := 1.0 // experts, at most

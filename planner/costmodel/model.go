@@ -10,16 +10,17 @@ import (
 	"evenkeel/planner/layerprofile"
 )
 
-// Model prices stages of one model on one cluster: what their layers take on devices, what devices send over links, and what fits in memory.
+// Model prices stages of one model on one cluster: what layers take on devices, what devices send over links, and what fits into
+// memory.
 type Model struct {
 	layers
 	links
 	options  Options
 	warnings []string
 	even     bool    // replicas of a stage take equal shares
-	late     late    // what is exchanged behind the last backward pass
+	late     late    // which gradients are exchanged after the last backward pass
 	tied     float64 // elements that the last layer shares with the first
-	alone    *Model  // that of plans of one stage; nil: the same
+	alone    *Model  // the model of plans of one stage; nil: this one
 }
 
 // New checks that profile, cluster and options fit together. Errors wrap ErrOptions, layerprofile.ErrProfile or search.ErrInfeasible.
@@ -70,7 +71,7 @@ func New(p *layerprofile.Profile, t *cluster.Topology, o Options) (*Model, error
 	return m, nil
 }
 
-// addClass notes the tensor degrees of a class: those that divide a machine, and those over whole machines.
+// addClass adds the tensor degrees of a class: those that divide a machine, and those over whole machines.
 func (m *Model) addClass(c *cluster.Class) error {
 	p := m.profile
 	var tensors []int
@@ -91,7 +92,7 @@ func (m *Model) addClass(c *cluster.Class) error {
 	return nil
 }
 
-// keepTensors leaves out the tensor degrees that the options do not have; a class without any is not used.
+// keepTensors drops the tensor degrees that the options do not have. A class without any is not used.
 func (m *Model) keepTensors() error {
 	o := &m.options
 	if len(o.Tensors) == 0 {
@@ -107,7 +108,7 @@ func (m *Model) keepTensors() error {
 	return nil
 }
 
-// Warnings are what was left out or corrected, a line each.
+// Warnings say, line by line, what was left out or corrected.
 func (m *Model) Warnings() []string { return m.warnings }
 
 // Choices are the options with their defaults.
@@ -122,8 +123,8 @@ func (m *Model) Curve(layer, class, tensor int) layerprofile.Curve {
 	return m.profile.Layers[layer].Curve(m.topology.Classes[class].Device, d)
 }
 
-// MeasuredTensors are all degrees that a layer was measured at, and that a machine, or whole machines, have devices for: a plan by hand may use
-// them, whatever the options.
+// MeasuredTensors are the tensor degrees at which a layer was measured and that a machine, or whole machines, have devices for. A
+// plan by hand may use them whatever the options are.
 func (m *Model) MeasuredTensors(layer, class int) []int {
 	var all []int
 	for _, r := range m.profile.Layers[layer].Runs {
@@ -134,7 +135,7 @@ func (m *Model) MeasuredTensors(layer, class int) []int {
 	return slices.Compact(all)
 }
 
-// Wides are the tensor degrees over several machines of a class that some layer was measured at.
+// Wides are the tensor degrees over several machines of a class at which some layer was measured.
 func (m *Model) Wides(class int) (all []int) {
 	for l := range m.profile.Layers {
 		for _, t := range m.MeasuredTensors(l, class) {

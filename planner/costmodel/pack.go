@@ -8,12 +8,12 @@ import (
 	"evenkeel/planner/search"
 )
 
-// A stage of a large model is packed: its layers' strategies are chosen as in the multiple-choice knapsack problem (Sinha and Zoltners, The
-// multiple-choice knapsack problem, 1979). Every layer begins with the strategy that takes the least memory. Then layers change to quicker
-// strategies, those first that save the most time per byte, until the memory is full. Where the last change may be of a part of a layer (relaxed),
-// the result is a lower bound on every choice.
+// The stages of a large model are packed: strategies are chosen as in the multiple-choice knapsack problem (Sinha and Zoltners, The
+// multiple-choice knapsack problem, 1979). Every layer begins with the strategy that takes the least memory. Then layers change to
+// quicker strategies until the memory is full; changes that save the most time per byte come first. If the last change may apply
+// to a part of a layer (relaxed), the result is a lower bound on every choice.
 
-// packed is a choice of strategies: so many layers of a kind under a strategy.
+// packed is a choice of strategies: the number of layers of each kind under each strategy.
 type packed []packedRun
 
 type packedRun struct {
@@ -27,10 +27,10 @@ type option struct {
 	cost, memory float64 // memory as a share of the capacity of the fullest group
 }
 
-// upgrade is a change of a kind's layers from one option to the next on its lower convex hull of cost over memory.
+// upgrade changes layers of a kind from one option to the next one on the lower convex hull of cost over memory.
 type upgrade struct {
 	item, level int
-	slope       float64 // cost that it saves per memory
+	slope       float64 // cost saved per memory
 }
 
 // item is a kind of layer in a stage.
@@ -41,7 +41,6 @@ type item struct {
 	atLevel []int // layers at each option of the hull
 }
 
-// packer holds working memory.
 type packer struct {
 	items    []item
 	upgrades []upgrade
@@ -58,11 +57,11 @@ func (c *Condition) kindsIn(p *packer, from, to int) {
 	}
 }
 
-// weights are those of the two times: a stage is packed for the least weighted sum of step and per-iteration cost.
+// weights weigh the two times. A stage is packed for the least weighted sum.
 type weights struct{ step, perIteration float64 }
 
-// pack chooses strategies for the layers in the packer, among those of one tensor degree whose peak is at most peak. all: with more memory it would
-// choose the same. Not ok: the layers do not fit.
+// pack chooses strategies for the layers in the packer, among those of one tensor degree whose peak is at most peak. all: more
+// memory would not change the choice. Not ok: the layers do not fit.
 func (c *Condition) pack(f *configuration, inflight int, tensor int, peak [MaxGroups]float64, weight weights) (least float64, all, ok bool) {
 	p := &c.packer
 	var capacity [MaxGroups]float64
@@ -78,7 +77,7 @@ func (c *Condition) pack(f *configuration, inflight int, tensor int, peak [MaxGr
 	return p.fill(false)
 }
 
-// fill solves the knapsack of the items' hulls. relaxed: the last upgrade may be of a part of a layer. all: there is memory for every upgrade.
+// fill solves the knapsack. relaxed: the last upgrade may apply to a part of a layer. all: there is memory for every upgrade.
 func (p *packer) fill(relaxed bool) (least float64, all, ok bool) {
 	all = true
 	p.upgrades = p.upgrades[:0]
@@ -121,7 +120,6 @@ func (p *packer) fill(relaxed bool) (least float64, all, ok bool) {
 	return least, all, true
 }
 
-// choice appends what fill has chosen.
 func (p *packer) choice(into packed) packed {
 	for _, it := range p.items {
 		for l, n := range it.atLevel {
@@ -133,7 +131,6 @@ func (p *packer) choice(into packed) packed {
 	return into
 }
 
-// setOptions sets the strategies of a kind.
 func (c *Condition) setOptions(f *configuration, it *item, inflight, tensor int, peak, capacity [MaxGroups]float64, weight weights) {
 	it.hull = it.hull[:0]
 	for w := range f.strategies {
@@ -176,7 +173,7 @@ func convex(all []option) []option {
 	return keep
 }
 
-// peaksOf collects the peaks of the first group to leave room for: each that some strategy of a kind in the stage has.
+// peaksOf collects the peaks of all strategies of the layers in the packer, on the first group. Room must be left for a peak.
 func (c *Condition) peaksOf(f *configuration, p *packer) {
 	p.peaks = p.peaks[:0]
 	for _, it := range p.items {
@@ -190,8 +187,8 @@ func (c *Condition) peaksOf(f *configuration, p *packer) {
 	p.peaks = slices.Compact(p.peaks)
 }
 
-// packedPoints prices a stage of a large model: one point for each tensor degree, and each of the two weights a step has
-// in an iteration (1, and the number of micro-batches where the stage is the slowest).
+// packedPoints prices a stage of a large model: one point for each tensor degree and each of two weights of a step in an iteration
+// (the number of micro-batches if the stage is the slowest, else 1).
 func (c *Condition) packedPoints(from, to, shape, inflight int) []search.Point {
 	f, p := &c.configurations[shape], &c.packer
 	c.kindsIn(p, from, to)
@@ -210,7 +207,7 @@ func (c *Condition) packedPoints(from, to, shape, inflight int) []search.Point {
 					best, least = p.choice(best[:0]), cost
 				}
 				if ok && all {
-					break // fewer strategies cannot be better
+					break // a smaller choice of strategies cannot be better
 				}
 			}
 			if best != nil {
@@ -226,7 +223,7 @@ func (c *Condition) packedPoints(from, to, shape, inflight int) []search.Point {
 	return pareto(points)
 }
 
-// peaks is a peak of the first group, and the peak that the second needs for the strategies that keep to it.
+// peaks is a peak of the first group, and the peak of the second group with the strategies that stay below it.
 func (c *Condition) peaks(f *configuration, first float64) [MaxGroups]float64 {
 	second := 0.0
 	if len(f.groups) == 2 {
@@ -241,7 +238,7 @@ func (c *Condition) peaks(f *configuration, first float64) [MaxGroups]float64 {
 	return [MaxGroups]float64{first, second} // the search mixes two classes
 }
 
-// times is the step and the per-iteration cost of a choice: of the slowest group each.
+// times is the step and the per-iteration cost of a choice, each on its slowest group.
 func (c *Condition) times(f *configuration, k packed) (step, perIteration float64) {
 	var steps, once [MaxGroups]float64
 	for _, r := range k {
@@ -254,8 +251,8 @@ func (c *Condition) times(f *configuration, k packed) (step, perIteration float6
 	return slices.Max(steps[:]), slices.Max(once[:])
 }
 
-// Least implements search.Costs. Every layer may lie on any shape under any strategy, as long as all layers together fit in the memory of all devices
-// together, with a single micro-batch in flight.
+// Least implements search.Costs. Every layer may have any shape and strategy, as long as all layers together fit into the memory
+// of all devices together, with one micro-batch in flight.
 func (c *Condition) Least(speed []float64) float64 {
 	p := &c.packer
 	c.kindsIn(p, 0, len(c.profile.Layers))

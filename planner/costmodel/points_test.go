@@ -37,10 +37,11 @@ func priced(t *testing.T, c *Condition, shape, from, to, behind int, choice func
 	for i := range to - from {
 		s.Strategies = append(s.Strategies, choice(i))
 	}
-	cost, _, err := c.stage(&s, behind, &held{})
-	if err != nil {
+	x := c.stage(&s, behind)
+	if x.err != nil {
 		return p, false
 	}
+	cost := x.cost
 	for _, u := range cost.Memory {
 		if u.Peak() > u.Limit {
 			return p, false

@@ -31,7 +31,6 @@ func (c *Condition) Stages(k search.Candidate) (stages []Stage) {
 	return stages
 }
 
-// strategiesOf are the strategies of a stage's layers.
 func (c *Condition) strategiesOf(s search.Choice) []int32 {
 	all := make([]int32, s.To-s.From)
 	if s.Point.Key >= 0 {
@@ -52,12 +51,12 @@ func (c *Condition) strategiesOf(s search.Choice) []int32 {
 
 // Cost is the cost of a pipeline.
 type Cost struct {
-	Seconds float64 // of an iteration: the sum, (micro-batches - 1) times the largest step, the largest per-iteration cost
+	Seconds float64 // of an iteration: sum of steps + (micro-batches - 1) x largest step + largest per-iteration cost
 	Stages  []StageCost
 	Timings []pipeline.Timing // of each stage
-	// Orders are the passes of each device under another schedule than 1F1B, for which Seconds is 0.
+	// Orders are the passes of each device under another schedule than 1F1B. Then Seconds is 0.
 	Orders  [][]pipeline.Operation
-	Overlap bool // in Orders, transfers run beside computing
+	Overlap bool // with Orders: transfers overlap with computing
 }
 
 // UnpricedError reports a layer whose cost under its strategy is unknown.
@@ -71,9 +70,8 @@ func (e *UnpricedError) Error() string {
 	return fmt.Sprintf("planner: stage %d, layer %d: %s", e.Stage, e.Layer, e.Reason)
 }
 
-// Price prices stages, first to last, that train with so many samples in an iteration and in a micro-batch. The stages
-// must follow each other, take devices that the cluster has, and have shares that sum to the micro-batch. The error is an
-// *UnpricedError.
+// Price prices stages, first to last, under 1F1B. The batches are numbers of samples. The stages must follow each other, use
+// devices of the cluster, and have shares that sum to the micro-batch. The error is an *UnpricedError.
 func (m *Model) Price(globalBatch, microBatch int, stages []Stage) (*Cost, error) {
 	cost, _, err := m.priceStages(globalBatch, microBatch, stages, nil)
 	return cost, err
@@ -90,11 +88,12 @@ func (m *Model) priceStages(globalBatch, microBatch int, stages []Stage, known *
 	var front search.Front
 	received := 0.0 // seconds of the boundary before
 	for i := range stages {
-		s, timing, err := known.stage(c, &stages[i], len(stages)-i, &all[i])
-		if err != nil {
-			err.Stage = i
-			return nil, nil, err
+		x := known.stage(c, &stages[i], len(stages)-i)
+		if x.err != nil {
+			return nil, nil, &UnpricedError{i, x.err.Layer, x.err.Reason}
 		}
+		s, timing := x.cost, x.timing
+		all[i] = x.held
 		if i == 0 || i == last {
 			s.Sync += tied
 		}
@@ -113,23 +112,31 @@ func (m *Model) priceStages(globalBatch, microBatch int, stages []Stage, known *
 	return cost, all, nil
 }
 
-// stage prices a stage that is the behind-th from the end (1: the last), and notes what its micro-batches hold.
-func (c *Condition) stage(s *Stage, behind int, h *held) (StageCost, pipeline.Timing, *UnpricedError) {
-	var cost StageCost
-	var timing pipeline.Timing
+// pricedStage is the cost of a stage, or why it has none.
+type pricedStage struct {
+	cost   StageCost
+	timing pipeline.Timing
+	held   held
+	err    *UnpricedError // without the number of the stage
+}
+
+// stage prices a stage that is the behind-th from the end (1: the last).
+func (c *Condition) stage(s *Stage, behind int) *pricedStage {
+	priced := &pricedStage{}
+	cost, h := &priced.cost, &priced.held
 	inflight := float64(min(behind, c.microBatches()))
 	var sums [MaxGroups]Times
 	var convert float64
 	var usage [MaxGroups]Usage
-	var priced layerCost
+	var x layerCost
 	for i, y := range s.Strategies {
 		l := s.From + i
 		if i == 0 || y != s.Strategies[i-1] || c.kindOf[l] != c.kindOf[l-1] {
-			priced = c.layer(s.Groups, l, c.MicroBatch, y) // as the layer before, otherwise
+			x = c.layer(s.Groups, l, c.MicroBatch, y) // otherwise it costs as much as the layer before
 		}
-		x := &priced
 		if math.IsInf(x.step[0], 1) {
-			return cost, timing, &UnpricedError{Layer: l, Reason: c.unpriced(s.Groups, l, y)}
+			priced.err = &UnpricedError{Layer: l, Reason: c.unpriced(s.Groups, l, y)}
+			return priced
 		}
 		if i > 0 {
 			convert += c.convert(s.Groups, c.MicroBatch, c.input(l), s.Strategies[i-1], y)
@@ -155,11 +162,12 @@ func (c *Condition) stage(s *Stage, behind int, h *held) (StageCost, pipeline.Ti
 			last = i
 		}
 	}
-	x := sums[slowest]
-	cost.Forward, cost.Backward, cost.Recompute, cost.Gather, cost.Convert = x.forward, x.backward, x.recompute, x.gatherForward+x.gatherBackward, convert
+	t := sums[slowest]
+	cost.Forward, cost.Backward, cost.Recompute, cost.Gather, cost.Convert = t.forward, t.backward, t.recompute, t.gatherForward+t.gatherBackward, convert
 	cost.Sync, cost.Update = sums[last].sync, sums[last].update
-	timing = pipeline.Timing{Forward: x.forward + x.gatherForward + convert/2, Backward: x.backward + x.recompute + x.gatherBackward + convert/2, Weights: x.backward / 2}
-	return cost, timing, nil
+	forward, backward := t.forward+t.gatherForward+convert/2, t.backward+t.recompute+t.gatherBackward+convert/2
+	priced.timing = pipeline.Timing{Forward: forward, Backward: backward, Weights: t.backward / 2}
+	return priced
 }
 
 // unpriced says why a layer has no price under a strategy.
@@ -184,14 +192,6 @@ type Pricer struct {
 	key        []byte
 }
 
-// pricedStage is what Condition.stage returned.
-type pricedStage struct {
-	cost   StageCost
-	timing pipeline.Timing
-	held   held
-	err    *UnpricedError
-}
-
 // mostKnown bounds the stages that a Pricer remembers, some 600 bytes each.
 const mostKnown = 1 << 15
 
@@ -206,30 +206,25 @@ func (p *Pricer) Price(globalBatch, microBatch int, stages []Stage) (*Cost, erro
 	return cost, err
 }
 
-// stage is Condition.stage, from memory if the Pricer knows it; a nil Pricer knows nothing.
-func (p *Pricer) stage(c *Condition, s *Stage, behind int, h *held) (StageCost, pipeline.Timing, *UnpricedError) {
+// stage is Condition.stage, but remembers the result. A nil Pricer remembers nothing.
+func (p *Pricer) stage(c *Condition, s *Stage, behind int) *pricedStage {
 	if p == nil {
-		return c.stage(s, behind, h)
+		return c.stage(s, behind)
 	}
 	key := p.number(c, s, behind)
 	x := p.known[string(key)]
 	if x == nil {
-		x = &pricedStage{}
-		x.cost, x.timing, x.err = c.stage(s, behind, &x.held)
+		x = c.stage(s, behind)
 		if len(p.known) >= mostKnown {
 			clear(p.known)
 		}
 		p.known[string(key)] = x
 	}
-	*h = x.held
-	if x.err != nil {
-		err := *x.err // the caller adds its stage
-		return x.cost, x.timing, &err
-	}
-	return x.cost, x.timing, nil
+	return x
 }
 
-// number is all that a stage's cost depends on: of its shares the largest of each group, of its devices how they lie in machines.
+// number encodes all that the cost of a stage depends on. Of shares that is the largest of each group, of devices their position
+// within machines.
 func (p *Pricer) number(c *Condition, s *Stage, behind int) []byte {
 	key := p.key[:0]
 	add := func(n int) { key = binary.AppendUvarint(key, uint64(n)) }
@@ -262,7 +257,7 @@ func (p *Pricer) number(c *Condition, s *Stage, behind int) []byte {
 	return key
 }
 
-// ReplicaTimes are sums of layers' times on replicas, to divide a micro-batch by. It remembers them and is not safe for concurrent use.
+// ReplicaTimes are the times of layers on a replica, by which a micro-batch is divided. It is not safe for concurrent use.
 type ReplicaTimes struct {
 	m    *Model
 	sums map[replicaKey][][2]float64 // forward, and forward with backward, of the layers before
@@ -273,8 +268,8 @@ type replicaKey struct{ class, tensor, samples int }
 // ReplicaTimes are those of a model.
 func (m *Model) ReplicaTimes() *ReplicaTimes { return &ReplicaTimes{m, map[replicaKey][][2]float64{}} }
 
-// Stage is the seconds that layers from..to-1 take on one replica, those that are checkpointed as if in even parts of the
-// stage; false: not profiled so.
+// Stage is the seconds that layers from..to-1 take on one replica, if the share checkpointed of each layer is recomputed. False: the
+// replica was not profiled with these samples.
 func (t *ReplicaTimes) Stage(class, tensor, samples, from, to int, checkpointed float64) (float64, bool) {
 	k := replicaKey{class, tensor, samples}
 	sums, ok := t.sums[k]

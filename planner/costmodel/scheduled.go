@@ -2,19 +2,18 @@ package costmodel
 
 import "evenkeel/planner/pipeline"
 
-// held is the bytes that a micro-batch holds on a device of each group of a stage: kept until its backward pass, and, where the gradients of weights
-// are a pass of their own, whole between the two, as what was recomputed for the first is kept for the second.
+// held is the bytes that a micro-batch holds on a device of each group: kept until its backward pass; whole from there to a
+// separate pass for the gradients of the weights, as recomputed activations are kept for that pass.
 type held struct{ kept, whole [MaxGroups]float64 }
 
-// Passes is how stages go through their passes. The zero value is 1F1B.
+// Passes says in which order stages run their passes.
 type Passes struct {
 	Schedule pipeline.Schedule
 	Chunks   int   // stages of each device, at least 1: stage k lies on the devices of stage k mod len(stages)/chunks
 	Warmup   []int // of pipeline.SentAhead: forward passes that each stage begins with
-	Overlap  bool  // transfers run beside computing
+	Overlap  bool  // transfers overlap with computing
 }
 
-// orders are the passes of each device.
 func (p *Passes) orders(stages, microBatches int) ([][]pipeline.Operation, error) {
 	if p.Schedule == pipeline.SentAhead {
 		return pipeline.OrdersAhead(p.Warmup, microBatches)
@@ -22,8 +21,9 @@ func (p *Passes) orders(stages, microBatches int) ([][]pipeline.Operation, error
 	return pipeline.Orders(p.Schedule, stages/p.Chunks, p.Chunks, microBatches)
 }
 
-// PriceScheduled prices stages under a schedule. Memory is that of a device, over all its stages. Seconds is that of Price for 1F1B,
-// and 0 for others, whose Orders are to be simulated. Errors are an *UnpricedError, or wrap pipeline.ErrPipeline.
+// PriceScheduled prices stages under a schedule. Memory is that of a device with all its stages. For 1F1B the result is that of
+// Price; for other schedules Seconds is 0, and Orders are to be simulated. Errors are an *UnpricedError, or wrap
+// pipeline.ErrPipeline.
 func (m *Model) PriceScheduled(globalBatch, microBatch int, stages []Stage, passes Passes) (*Cost, error) {
 	cost, all, err := m.priceStages(globalBatch, microBatch, stages, nil)
 	if err != nil || passes.Schedule == pipeline.OneForwardOneBackward {
@@ -51,7 +51,7 @@ func (m *Model) PriceScheduled(globalBatch, microBatch int, stages []Stage, pass
 	return cost, nil
 }
 
-// mostHeld is the most bytes that micro-batches hold at a time on a device of a group while it goes through its passes.
+// mostHeld is the most bytes that micro-batches hold at any time on a device of a group.
 func mostHeld(order []pipeline.Operation, all []held, g int) float64 {
 	split := false
 	for _, op := range order {
@@ -75,13 +75,13 @@ func mostHeld(order []pipeline.Operation, all []held, g int) float64 {
 	return most
 }
 
-// Simulate is the passes of each device with their times, by Orders.
+// Simulate returns the passes of each device with their times, in the order of Orders.
 func (c *Cost) Simulate() ([][]pipeline.Operation, error) {
 	ops, _, err := pipeline.Simulate(c.Timings, c.Orders, c.Overlap)
 	return ops, err
 }
 
-// Simulated is the seconds of an iteration of so many micro-batches by 1F1B, by the event simulation. Errors wrap pipeline.ErrPipeline.
+// Simulated is the simulated seconds of an iteration under 1F1B. Errors wrap pipeline.ErrPipeline.
 func (c *Cost) Simulated(microBatches int) (float64, error) {
 	ends, err := pipeline.Ends(nil, c.Timings, microBatches)
 	if err != nil {

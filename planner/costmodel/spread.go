@@ -7,16 +7,17 @@ import (
 	"evenkeel/planner/layerprofile"
 )
 
-// Spread is what replicas of a plan divide among devices beside tensors, alike in the whole plan. At most one of the two is above 1.
+// Spread is what the replicas of a plan divide among devices besides tensors, the same in all stages. At most one degree is above 1.
 //
-// Context parallelism (Liu et al., Ring Attention, arXiv 2310.01889) divides a sample's sequence: Context devices of a machine, a unit, are
-// priced as one that computes that many times faster, and whose devices pass the keys and values of attention around.
+// Context parallelism (Liu et al., Ring Attention, arXiv 2310.01889) divides the sequence of a sample. Context devices of a machine
+// form a unit. It is priced as one device that computes that many times faster, and whose devices exchange the keys and values of
+// attention in a ring.
 //
-// Expert parallelism (Lepikhin et al., GShard, arXiv 2006.16668) divides the experts of a layer among Experts replicas, a block, which send
-// their samples to each other. Other layers are trained as without.
+// Expert parallelism (Lepikhin et al., GShard, arXiv 2006.16668) divides the experts of a layer among the Experts replicas of a
+// block, which send their samples to each other. It does not change other layers.
 type Spread struct{ Context, Experts int }
 
-// Spreads are all that plans may have by the options.
+// Spreads are all spreads that the options allow.
 func (m *Model) Spreads() []Spread {
 	all := []Spread{}
 	contexts, experts := m.options.Contexts, m.options.Experts
@@ -36,7 +37,7 @@ func (m *Model) Spreads() []Spread {
 	return all
 }
 
-// contexts are the degrees of context parallelism that some machine has devices for.
+// contexts are the degrees of context parallelism that divide the devices of some machine.
 func (m *Model) contexts() []int {
 	all := []int{1}
 	for _, l := range m.profile.Layers {
@@ -65,7 +66,7 @@ func (m *Model) expertDegrees() []int {
 	return slices.DeleteFunc(Divisors(max(1, common)), func(e int) bool { return e > most })
 }
 
-// WhyNot says why no plan can have a spread, of which one is 1 as plans have it; "": some may.
+// WhyNot says why no plan can have a spread; "": some plan can. At most one degree may be above 1.
 func (m *Model) WhyNot(s Spread) string {
 	contexts, experts := m.contexts(), m.expertDegrees()
 	switch {
@@ -119,7 +120,7 @@ func (m *Model) Cannot(groups []Group, g Group, l, tensor int) string {
 	if !m.Divides(l) {
 		return ""
 	}
-	e := m.spread.Experts // divides the layer's, as those of all layers
+	e := m.spread.Experts
 	switch machines, _ := m.Place(g); {
 	case len(groups) > 1:
 		return fmt.Sprintf("its experts are divided among %d replicas, so the stage must have one group; it has %d", e, len(groups))

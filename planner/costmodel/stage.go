@@ -24,7 +24,7 @@ type Group struct {
 // Devices is the number of devices of the group.
 func (g Group) Devices() int { return g.Replicas * g.Tensor }
 
-// Sharding is what data-parallel replicas of a layer divide among themselves instead of each holding all.
+// Sharding says what the data-parallel replicas of a layer divide among themselves. Each replica holds all the rest.
 type Sharding string
 
 // Kinds of sharding. Optimizer is ZeRO stage 1, Gradients is stage 2 (the optimizer's state and gradients), Full is stage 3 (fully
@@ -36,7 +36,7 @@ const (
 	Full       Sharding = "full"
 )
 
-// Recomputations are the ways to recompute layers that the options allow, in strategies that say nothing else.
+// Recomputations are the ways to recompute layers that the options allow, as strategies without other settings.
 func (m *Model) Recomputations() []Strategy {
 	none, selective, full := Strategy{}, Strategy{Selective: true}, Strategy{Checkpoint: true}
 	switch m.options.Checkpoint {
@@ -53,15 +53,15 @@ func (m *Model) Recomputations() []Strategy {
 	return []Strategy{none, full}
 }
 
-// Shardings are all kinds, from the one that shards nothing on.
+// Shardings are all kinds of sharding; each shards more than the one before.
 func Shardings() []Sharding { return []Sharding{Replicated, Optimizer, Gradients, Full} }
 
 // Strategy is how a layer is trained.
 type Strategy struct {
-	Tensor     int // tensor-parallel degree; 0: each group's own
+	Tensor     int // tensor-parallel degree; 0: that of each group
 	Sharding   Sharding
-	Checkpoint bool // keep the layer's input alone, recompute its activations for the backward pass
-	Selective  bool // recompute the core of attention alone: what the layer profile says that this takes and frees
+	Checkpoint bool // keep only the layer's input, and recompute its activations for the backward pass
+	Selective  bool // recompute only the core of attention
 }
 
 // StageCost is the cost of a stage, term by term. Times are of a micro-batch at the slowest replica, except Sync and
@@ -107,7 +107,6 @@ func Even(samples, replicas int) []int {
 	return all
 }
 
-// classes are those of the groups.
 func (s *Stage) classes() []int {
 	var all []int
 	for _, g := range s.Groups {
@@ -116,7 +115,7 @@ func (s *Stage) classes() []int {
 	return all
 }
 
-// useGroupTensor moves a tensor degree that all layers share from their strategies to the group.
+// useGroupTensor moves a tensor degree from the strategies to the group if all layers have it.
 func (s *Stage) useGroupTensor(samples int) {
 	t := s.Strategies[0].Tensor
 	if t == 0 || slices.ContainsFunc(s.Strategies, func(y Strategy) bool { return y.Tensor != t }) {

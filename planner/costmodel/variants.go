@@ -2,7 +2,7 @@ package costmodel
 
 import "slices"
 
-// with is the model with a change, which the model of plans of one stage has as well.
+// with is the model with a change. Its model of plans of one stage is changed as well.
 func (m *Model) with(change func(*Model)) *Model {
 	c := *m
 	if m.alone != nil {
@@ -26,7 +26,7 @@ func (m *Model) Calibrated(calibration Calibration) (*Model, error) {
 	return m.with(func(c *Model) { c.options.Calibration, c.factor = calibration, calibration.Links }), nil
 }
 
-// In is the model of plans of a spread. Its classes are of units, and so are the devices of stages.
+// In is the model of plans with a spread. It counts devices in units of Spread.Context.
 func (m *Model) In(s Spread) *Model {
 	if s == m.spread {
 		return m
@@ -42,8 +42,8 @@ func (m *Model) In(s Spread) *Model {
 	})
 }
 
-// Parts are the models that together price all plans, each of which prices all of its plans alike: one for each spread, and, where layers share
-// parameters, one for plans of one stage and one for plans of several.
+// Parts are models that together price all plans, each with one rule for all its plans: one model for each spread and, if layers
+// share parameters, one for plans of one stage and one for plans of several.
 func (m *Model) Parts() (all []*Model) {
 	for _, s := range m.Spreads() {
 		all = append(all, m.In(s).byStages()...)
@@ -66,9 +66,9 @@ func (m *Model) byStages() (all []*Model) {
 	return all
 }
 
-// Where the last layer shares parameters with the first (tied embeddings: Press and Wolf, Using the Output Embedding to Improve Language Models,
-// arXiv 1608.05859), plans of one stage hold them once. So these have a model of their own, in which the last layer has fewer. In the other plans
-// both stages hold them and exchange their gradients, as Megatron-LM and DeepSpeed do.
+// If the last layer shares parameters with the first (tied embeddings: Press and Wolf, Using the Output Embedding to Improve
+// Language Models, arXiv 1608.05859), plans of one stage hold them once. These plans have a separate model, in which the last layer
+// has fewer parameters. In other plans both stages hold them and exchange their gradients, as in Megatron-LM and DeepSpeed.
 
 // tie makes the model of plans of one stage if parameters are shared, and checks that every layer fits some device.
 func (m *Model) tie() error {
@@ -94,10 +94,10 @@ func (m *Model) tie() error {
 // Tied says whether layers share parameters.
 func (m *Model) Tied() bool { return m.tied > 0 }
 
-// Restriction narrows what the plans of a search may use. The zero value of a field leaves it as it is.
+// Restriction restricts the plans of a search. The zero value of a field restricts nothing.
 type Restriction struct {
-	Tensor     int      // the one tensor degree of all stages and layers
-	Sharding   Sharding // the one of all layers
+	Tensor     int      // of all stages and layers
+	Sharding   Sharding // of all layers
 	Checkpoint string   // never, selective or always
 	MostStages int
 	Even       bool // all replicas of a stage take equal shares
@@ -138,7 +138,7 @@ func (m *Model) restrict(r Restriction) {
 	}
 }
 
-// late is of which layers the gradients that are exchanged once an iteration hide behind no backward pass, though others' may.
+// late says for which layers the exchange of gradients, once in an iteration, does not overlap with the backward pass.
 type late int
 
 const (
@@ -147,8 +147,8 @@ const (
 	lateAll
 )
 
-// Late is the model as DeepSpeed trains: in a pipeline, and of layers of which nothing is sharded, gradients are exchanged when the last
-// backward pass is over.
+// Late is the model as DeepSpeed trains: in a pipeline, and for layers without sharding, gradients are exchanged after the last
+// backward pass.
 func (m *Model) Late() *Model {
 	several, alone := *m, *m
 	if m.alone != nil {
@@ -160,7 +160,8 @@ func (m *Model) Late() *Model {
 	return &several
 }
 
-// Hides reports whether gradients of a plan of so many stages, or weights, are exchanged while layers with a sharding compute.
+// Hides says whether layers with a sharding compute while their gradients or weights are exchanged, in a plan with this number of
+// stages.
 func (m *Model) Hides(stages int, s Sharding) bool {
 	if m.alone != nil && stages == 1 {
 		m = m.alone

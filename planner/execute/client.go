@@ -31,7 +31,7 @@ type Client struct {
 	steps   chan step
 	mu      sync.Mutex // guards control and the fields below
 	over    bool       // the server needs nothing more from this stage
-	ended   bool       // the server was told why this stage ends, or told it
+	ended   bool       // this stage told the server why it ends, or the server told this stage
 }
 
 // step is the server's order to run an iteration, or to end the run.
@@ -64,7 +64,7 @@ func (c *Client) Run(ctx context.Context) (Measured, error) {
 		c.end(failBody{Text: fmt.Sprintf("stage %d: %v", c.Stage, err)}, err, 0)
 	}
 	if c.control != nil {
-		c.control.close() // first, so that the server hears why before other stages see a link end
+		c.control.close() // first, so that the server knows why before other stages lose their links
 	}
 	for _, l := range c.data {
 		l.close()
@@ -79,11 +79,9 @@ func (c *Client) work(ctx context.Context) error {
 	if err := c.enter(ctx); err != nil {
 		return err
 	}
-	var w welcomeBody
-	select {
-	case w = <-c.welcome:
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	w, err := await(ctx, c.welcome)
+	if err != nil {
+		return err
 	}
 	if c.Joined != nil {
 		c.Joined()
@@ -91,7 +89,6 @@ func (c *Client) work(ctx context.Context) error {
 	if err := w.Training.validate(); err != nil {
 		return fmt.Errorf("%w: %w", errFrame, err)
 	}
-	var err error
 	if c.worker, err = newWorker(c.Job, c.Stage, w.Training); err != nil {
 		return err
 	}
@@ -99,33 +96,32 @@ func (c *Client) work(ctx context.Context) error {
 		return err
 	}
 	for {
-		select {
-		case s := <-c.steps:
-			if s.last {
-				c.mu.Lock()
-				c.over = true
-				c.mu.Unlock()
-				c.control.tell(report, c.worker.report())
-				<-ctx.Done() // the server closes when all have reported
-				return nil
-			}
-			if s.iteration == trial {
-				taken, send, err := c.worker.measure(ctx, nil, s.targets)
-				if err != nil {
-					return err
-				}
-				c.control.tell(ready, readyBody{taken, send})
-				continue
-			}
-			l, err := c.worker.iterate(ctx, s.iteration, nil, s.targets)
+		s, err := await(ctx, c.steps)
+		if err != nil {
+			return err
+		}
+		if s.last {
+			c.mu.Lock()
+			c.over = true
+			c.mu.Unlock()
+			c.control.tell(report, c.worker.report())
+			<-ctx.Done() // the server closes when all have reported
+			return nil
+		}
+		if s.iteration == trial {
+			taken, send, err := c.worker.measure(ctx, nil, s.targets)
 			if err != nil {
 				return err
 			}
-			if c.worker.stage.last {
-				c.control.send(outgoing{frame: frame{kind: loss, iteration: s.iteration}, body: binary.LittleEndian.AppendUint64(nil, math.Float64bits(l))})
-			}
-		case <-ctx.Done():
-			return context.Cause(ctx)
+			c.control.tell(ready, readyBody{taken, send})
+			continue
+		}
+		l, err := c.worker.iterate(ctx, s.iteration, nil, s.targets)
+		if err != nil {
+			return err
+		}
+		if c.worker.stage.last {
+			c.control.send(outgoing{frame: frame{kind: loss, iteration: s.iteration}, body: binary.LittleEndian.AppendUint64(nil, math.Float64bits(l))})
 		}
 	}
 }
@@ -149,7 +145,6 @@ func (c *Client) enter(ctx context.Context) error {
 	return nil
 }
 
-// dial connects to a stage.
 func dial(ctx context.Context, address string, k *Keys, peer int, timeout time.Duration) (*link, error) {
 	d := net.Dialer{Timeout: timeout}
 	conn, err := d.DialContext(ctx, "tcp", address)
@@ -186,7 +181,7 @@ func (c *Client) neighbours(ctx context.Context, w welcomeBody) error {
 		}
 		next, err := secure(ctx, conn, c.Keys, -1, c.timeout)
 		if err != nil {
-			continue // a stranger; if it was the next stage, that informs the server
+			continue // not a stage; if it was the next stage, it informs the server itself
 		}
 		if next.peer != c.Stage+1 || joined(next, w.Run) != nil {
 			next.close()
@@ -198,7 +193,7 @@ func (c *Client) neighbours(ctx context.Context, w welcomeBody) error {
 	}
 }
 
-// joined reads the first frame of the next stage, which shows that it belongs to the same run.
+// joined reads the first frame of the next stage, and checks that it belongs to the same run.
 func joined(l *link, run string) error {
 	f, body, err := readFrame(l.conn, maxControlBytes, nil)
 	if err != nil {
@@ -211,7 +206,6 @@ func joined(l *link, run string) error {
 	return nil
 }
 
-// order handles a frame from the server.
 func (c *Client) order(f frame, body []byte) error {
 	switch f.kind {
 	case welcome:
@@ -219,10 +213,8 @@ func (c *Client) order(f frame, body []byte) error {
 		if err := decode(body, &w); err != nil {
 			return err
 		}
-		select {
-		case c.welcome <- w:
+		if offer(c.welcome, w) {
 			return nil
-		default:
 		}
 	case begin, finish:
 		s := step{iteration: f.iteration, last: f.kind == finish}
@@ -232,10 +224,8 @@ func (c *Client) order(f frame, body []byte) error {
 				return err
 			}
 		}
-		select {
-		case c.steps <- s:
+		if offer(c.steps, s) {
 			return nil
-		default:
 		}
 	case fail:
 		var b failBody
@@ -251,10 +241,9 @@ func (c *Client) order(f frame, body []byte) error {
 	return fmt.Errorf("%w: kind %d from the server", errFrame, f.kind)
 }
 
-// verdictTime is how long a stage that lost a neighbour waits for the server to say which stage was lost first.
+// verdictTime is how long a stage that lost a neighbour waits for the server to report which stage was lost first.
 const verdictTime = 2 * time.Second
 
-// serverLost is called when the link to the server ends.
 func (c *Client) serverLost(l *link, err error) {
 	if c.finished() {
 		c.cancel(nil)

@@ -24,7 +24,7 @@ const (
 	maxFrameBytes = 1 << 30
 )
 
-// Job is a plan that was checked against a network. It holds no weights and does not change.
+// Job is a plan that was checked against a network. It has no weights and never changes.
 type Job struct {
 	Plan    *planner.Plan
 	Network *train.Network
@@ -84,7 +84,7 @@ func unsupported(field, format string, args ...any) error {
 		errUnsupported, field, fmt.Sprintf(format, args...))
 }
 
-// width is the number of floats of a sample that go into a stage, or out of the last one.
+// width is the number of floats of a sample that go into a stage, or out of the last stage.
 func (j *Job) width(stage int) int {
 	if stage == len(j.Plan.Stages) {
 		return j.Network.Positions() * j.Network.Classes()
@@ -158,15 +158,15 @@ func (t Training) validate() error {
 	return train.Config{MicroBatches: []int{1}, Optimizer: t.Optimizer, Seed: t.Seed}.Validate()
 }
 
-// Unit is layers From..To-1 of a network that stay together: what a plan counts as one layer.
+// Unit is layers From..To-1 of a network, which a plan counts as one layer.
 type Unit struct {
 	Name     string
 	From, To int
 }
 
-// unitsOf divides a network into the layers that plans speak of. Between two units one tensor flows and nothing else, so a stage may end
-// there. Layers without parameters belong to the layer before them. Layers whose names have the same text before the first dot (a
-// transformer's block1.norm1 to block1.add2) are one unit of that name.
+// unitsOf divides a network into units, the layers of plans. Exactly one tensor flows between two units, so a stage may end there. Layers
+// without parameters belong to the layer before them. Layers whose names have the same text before the first dot (such as block1.norm1 to
+// block1.add2 of a transformer) form one unit with that name.
 func unitsOf(n *train.Network) []Unit {
 	var units []Unit
 	for layer := range n.Layers() {

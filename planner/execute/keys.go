@@ -30,7 +30,7 @@ const authorityFile = "ca.pem"
 func certificateFile(stage int) string { return fmt.Sprintf("stage-%d.pem", stage) }
 func keyFile(stage int) string         { return fmt.Sprintf("stage-%d-key.pem", stage) }
 
-// hostOf is the host name in a stage's certificate, so no stage can pass for another.
+// hostOf is the host name in a stage's certificate. With it no stage can impersonate another.
 func hostOf(stage int) string { return fmt.Sprintf("stage-%d.evenkeel.internal", stage) }
 
 const maxDays = 3650
@@ -166,7 +166,7 @@ func LoadKeys(dir string, stage int, now time.Time) (*Keys, error) {
 	return k, nil
 }
 
-// config asks for TLS 1.3 with certificates on both sides, and of the side that is dialled for the peer stage's host name.
+// config requires TLS 1.3 and certificates on both sides. A client also requires the host name of the peer stage.
 func (k *Keys) config(peer int) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{k.own}, Time: k.now,

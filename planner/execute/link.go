@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// patience is how long a link may be silent. Both ends send a frame at least five times in that time.
+// patience is how long a link may be silent. Both ends send at least five frames in that time.
 const patience = 10 * time.Second
 
 // wire is a connection below TLS. It counts the bytes sent, and fails a read or write that makes no progress.
@@ -41,8 +41,8 @@ func (w *wire) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// link is a connection to another stage, with a goroutine for each direction. Every frame received goes to handle, which must not block
-// and must not keep the body. An error that ends the link goes to lost, once.
+// link is a connection to another stage, with a goroutine for each direction. It calls handle with every frame; handle must not block or keep
+// the body. When an error ends the link, it calls lost once.
 type link struct {
 	peer   int
 	wire   *wire
@@ -92,7 +92,7 @@ func secure(ctx context.Context, conn net.Conn, k *Keys, peer int, timeout time.
 	return l, nil
 }
 
-// refined adds to the error of a failed handshake what to do about it.
+// refined adds advice to the error of a failed handshake.
 func refined(err error, addr net.Addr) error {
 	invalid, unknown, host := x509.CertificateInvalidError{}, x509.UnknownAuthorityError{}, x509.HostnameError{}
 	alert := tls.AlertError(0)
@@ -111,7 +111,6 @@ func refined(err error, addr net.Addr) error {
 	return fmt.Errorf("TLS with %s: %w", addr, err)
 }
 
-// start starts reading and writing.
 func (l *link) start(limit int, handle func(frame, []byte) error, lost func(*link, error)) {
 	l.limit, l.handle, l.lost = limit, handle, lost
 	l.both.Go(l.read)
@@ -187,7 +186,7 @@ func (l *link) write() {
 	}
 }
 
-// send queues a frame. If the link is lost the frame is dropped; lost was called then.
+// send queues a frame. If the link is lost, it drops the frame.
 func (l *link) send(o outgoing) {
 	select {
 	case l.queue <- o:
@@ -196,7 +195,6 @@ func (l *link) send(o outgoing) {
 	}
 }
 
-// tell queues a frame with a JSON body.
 func (l *link) tell(k kind, v any) {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -206,8 +204,8 @@ func (l *link) tell(k kind, v any) {
 	l.send(outgoing{frame: frame{kind: k}, body: text})
 }
 
-// close writes what is queued, ends its direction, and waits up to a second for the other end to do the same: closing a connection on
-// which something is unread may discard what was written.
+// close writes all queued frames, closes its direction, and waits up to a second for the other end to do the same: closing a connection with
+// unread data may discard what was written.
 func (l *link) close() {
 	l.end.Do(func() { close(l.ending) })
 	if l.handle != nil {
@@ -237,9 +235,4 @@ func (p *pool) get() []float32 {
 	}
 }
 
-func (p *pool) put(b []float32) {
-	select {
-	case p.free <- b:
-	default:
-	}
-}
+func (p *pool) put(b []float32) { offer(p.free, b) }

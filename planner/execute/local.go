@@ -81,7 +81,7 @@ func (l *Local) Run(ctx context.Context) (*Result, error) {
 	return result, err
 }
 
-// reason is why a run failed. A process that refused its input, or died, explains it best.
+// reason is why a run failed. A process that refused its input or died explains it best.
 func reason(err, cause error, ended []error) error {
 	for _, e := range ended {
 		if badinput.Is(e) {

@@ -10,7 +10,7 @@ import (
 	"evenkeel/planner/pipeline"
 )
 
-// stageTimes are the seconds that a stage takes for a micro-batch, measured before the run while all other stages measure too.
+// stageTimes are the seconds that a stage takes for a micro-batch, measured before the run, in all stages at the same time.
 type stageTimes struct {
 	pipeline.Timing
 	Update float64 // once per iteration
@@ -31,9 +31,9 @@ func more(i int, begun time.Time) bool {
 // trial is the number of the iteration in which the stages measure themselves.
 const trial = math.MaxUint64
 
-// measure takes a micro-batch of the data forward and backward through the pipeline, so that every stage computes with the numbers that
-// it will see in the run (zeros would be quicker). Then it repeats its own part while the other stages do the same, and a transfer to the
-// previous stage and back. It leaves the weights as they were. send is the seconds of a transfer one way.
+// measure runs one micro-batch of the data through the pipeline, so that every stage computes with numbers like those of the run (zeros would
+// be quicker). Then it repeats its own passes while the other stages do the same, and a transfer to the previous stage and back. It does not
+// change the weights. send is the seconds of a transfer in one direction.
 func (w *worker) measure(ctx context.Context, inputs []float32, targets []int32) (t stageTimes, send float64, err error) {
 	s := w.stage
 	var x, dy []float32
@@ -61,7 +61,7 @@ func (w *worker) measure(ctx context.Context, inputs []float32, targets []int32)
 	if !s.first {
 		w.prev.send(outgoing{frame: frame{kind: gradient, iteration: trial}, floats: slices.Clone(dx)})
 	}
-	m := min(1, s.job.Plan.MicroBatches()-1) // micro-batch 0 adds no gradients up
+	m := min(1, s.job.Plan.MicroBatches()-1) // micro-batch 0 does not add gradients up
 	var forward, backward, update []float64
 	s.try(func() {
 		for i, first := 0, time.Now(); more(i, first); i++ {
@@ -91,10 +91,8 @@ func (w *worker) measure(ctx context.Context, inputs []float32, targets []int32)
 	for i, first := 0, time.Now(); more(i, first); i++ {
 		begun := time.Now()
 		w.prev.send(outgoing{frame: frame{kind: probe}, floats: x})
-		select {
-		case <-w.echoes:
-		case <-ctx.Done():
-			return t, 0, context.Cause(ctx)
+		if _, err := await(ctx, w.echoes); err != nil {
+			return t, 0, err
 		}
 		if i > 0 {
 			oneWay = append(oneWay, time.Since(begun).Seconds()/2)
@@ -112,8 +110,8 @@ func median(x []float64) float64 {
 	return (x[(len(x)-1)/2] + x[len(x)/2]) / 2
 }
 
-// predict simulates an iteration by 1F1B of stages that take so long. Transfers run beside the computing, as they do here; send[k] is the
-// seconds in which a micro-batch of stage k reaches the previous stage.
+// predict simulates an iteration under 1F1B with these times. Transfers overlap with computing, as in a run; send[k] is the seconds in which a
+// micro-batch of stage k reaches the previous stage.
 func predict(stages []stageTimes, send []float64, microBatches int) (float64, error) {
 	timings, update := make([]pipeline.Timing, len(stages)), 0.0
 	for k, t := range stages {

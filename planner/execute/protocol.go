@@ -12,14 +12,14 @@ import (
 
 // The protocol between stages: docs/reference/formats/plan-wire.md.
 
-// errRefused is wrapped by the error of a client that the server does not accept: it has another plan, model or version, or its stage
-// has joined already. It is bad input.
+// errRefused is wrapped by the error of a client that the server refuses: its plan, model or version differs, or its stage has already joined.
+// It is bad input.
 var errRefused = badinput.New("execute: the server refuses this stage")
 
 // errLost is wrapped by errors about a stage that went away, or stopped responding, before the run was over.
 var errLost = errors.New("execute: lost")
 
-// errFrame is wrapped by errors about bytes from a link that are no frame, or not a frame that is expected there.
+// errFrame is wrapped by errors about bytes from a link that are not a frame, or not an expected one.
 var errFrame = errors.New("execute: not a frame of this protocol")
 
 // protocol is the version that both ends of a link must speak.
@@ -85,7 +85,6 @@ func (b failBody) error() error {
 	return errors.New(b.Text)
 }
 
-// decode reads a body in JSON.
 func decode(body []byte, v any) error {
 	if err := json.Unmarshal(body, v); err != nil {
 		return fmt.Errorf("%w: %w", errFrame, err)

@@ -63,7 +63,6 @@ type Server struct {
 	failed  bool
 }
 
-// client is what the server knows of another stage.
 type client struct {
 	control  *link
 	listen   string
@@ -80,9 +79,9 @@ type readyOf struct {
 	readyBody
 }
 
-// Run waits for all clients, trains, and returns the result. If the context is cancelled, it finishes the iteration that has begun, unless
-// that takes longer than ten seconds, and returns the context's error with the result so far. Other errors say that
-// a stage was lost or the loss is not finite, wrap train.ErrUsage, or are what a client reported.
+// Run waits for all clients, trains, and returns the result. If the context is cancelled, it finishes the current iteration, for at most ten
+// seconds, and returns the context's error with the result so far. Other errors say that a stage was lost or that the loss is not finite, wrap
+// train.ErrUsage, or were reported by a client.
 func (s *Server) Run(ctx context.Context) (*Result, error) {
 	if s.Listener != nil {
 		defer func() { _ = s.Listener.Close() }() // it may be closed already
@@ -122,7 +121,7 @@ func (s *Server) Run(ctx context.Context) (*Result, error) {
 	return r, err
 }
 
-// prepare makes the stage and the memory of a batch.
+// prepare makes the stage, and allocates a batch.
 func (s *Server) prepare() error {
 	if err := s.Training.validate(); err != nil {
 		return err
@@ -137,7 +136,6 @@ func (s *Server) prepare() error {
 	return err
 }
 
-// closeAll closes all links, concurrently.
 func (s *Server) closeAll() {
 	var all sync.WaitGroup
 	for _, c := range s.clients {
@@ -162,13 +160,13 @@ func (s *Server) work(user, work context.Context, r *Result) error {
 		s.all.Go(func() { s.accept(work) })
 	}
 	for range stages - 1 {
-		if err := wait(setup, s.arrived); err != nil {
+		if _, err := await(setup, s.arrived); err != nil {
 			return err
 		}
 	}
 	s.welcomeAll()
 	if stages > 1 { // the data link of the next stage
-		if err := wait(setup, s.arrived); err != nil {
+		if _, err := await(setup, s.arrived); err != nil {
 			return err
 		}
 	}
@@ -195,12 +193,23 @@ func (s *Server) work(user, work context.Context, r *Result) error {
 	return errors.Join(s.gather(work, r), user.Err())
 }
 
-func wait[T any](ctx context.Context, c <-chan T) error {
+// await receives from a channel, unless ctx ends first.
+func await[T any](ctx context.Context, c <-chan T) (v T, err error) {
 	select {
-	case <-c:
-		return nil
+	case v = <-c:
+		return v, nil
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return v, context.Cause(ctx)
+	}
+}
+
+// offer sends to a channel that has room; false: it has none.
+func offer[T any](c chan<- T, v T) bool {
+	select {
+	case c <- v:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -216,15 +225,14 @@ func (s *Server) iterate(ctx context.Context, iteration uint64, r *Result) (floa
 		return 0, err
 	}
 	if len(s.clients) > 1 {
-		select {
-		case got := <-s.losses:
-			if got.iteration != iteration {
-				return 0, fmt.Errorf("%w: the loss of iteration %d came for %d", errFrame, got.iteration, iteration)
-			}
-			l = got.loss
-		case <-ctx.Done():
-			return 0, context.Cause(ctx)
+		got, err := await(ctx, s.losses)
+		if err == nil && got.iteration != iteration {
+			err = fmt.Errorf("%w: the loss of iteration %d came for %d", errFrame, got.iteration, iteration)
 		}
+		if err != nil {
+			return 0, err
+		}
+		l = got.loss
 	}
 	r.Losses, r.Seconds = append(r.Losses, l), append(r.Seconds, time.Since(begun).Seconds())
 	return l, nil
@@ -270,12 +278,11 @@ func (s *Server) predict(ctx context.Context, r *Result) error {
 		return err
 	}
 	for range stages - 1 {
-		select {
-		case got := <-s.readies:
-			taken[got.stage], send[got.stage] = got.Taken, got.Send
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		got, err := await(ctx, s.readies)
+		if err != nil {
+			return err
 		}
+		taken[got.stage], send[got.stage] = got.Taken, got.Send
 	}
 	r.Predicted, err = predict(taken, send, s.Job.Plan.MicroBatches())
 	return err
@@ -289,17 +296,15 @@ func (s *Server) gather(ctx context.Context, r *Result) error {
 		c.control.send(outgoing{frame: frame{kind: finish}})
 	}
 	for range s.clients[1:] {
-		select {
-		case m := <-s.reports:
-			r.Stages[m.Stage] = m
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		m, err := await(ctx, s.reports)
+		if err != nil {
+			return err
 		}
+		r.Stages[m.Stage] = m
 	}
 	return nil
 }
 
-// heard handles a frame from a client.
 func (s *Server) heard(stage int, f frame, body []byte) error {
 	last := stage == len(s.Job.Plan.Stages)-1
 	switch {
@@ -308,16 +313,12 @@ func (s *Server) heard(stage int, f frame, body []byte) error {
 		if err := decode(body, &got.readyBody); err != nil {
 			return err
 		}
-		select {
-		case s.readies <- got:
+		if offer(s.readies, got) {
 			return nil
-		default:
 		}
 	case f.kind == loss && last && len(body) == 8:
-		select {
-		case s.losses <- lossOf{f.iteration, math.Float64frombits(binary.LittleEndian.Uint64(body))}:
+		if offer(s.losses, lossOf{f.iteration, math.Float64frombits(binary.LittleEndian.Uint64(body))}) {
 			return nil
-		default:
 		}
 	case f.kind == report:
 		m := Measured{}
@@ -366,7 +367,6 @@ func (s *Server) end(b failBody, err error) {
 	s.cancel(err)
 }
 
-// lost is called when a link ends.
 func (s *Server) lost(l *link, err error) {
 	s.mu.Lock()
 	c := s.clients[l.peer]
@@ -412,7 +412,7 @@ func (s *Server) admit(ctx context.Context, conn net.Conn) error {
 	if err != nil {
 		return err
 	}
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })() // the end of the run must not wait for a stranger
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })() // the end of the run must not wait for this connection
 	f, body, err := readFrame(l.conn, maxControlBytes, nil)
 	if err != nil {
 		l.close()
@@ -479,8 +479,7 @@ func (s *Server) refusal(l *link, h helloBody) string {
 
 func short(hash string) string { return hash[:min(len(hash), 12)] }
 
-// reachable is the address at which other stages reach a client. If the client listens on all its addresses, it is the one that it
-// connected from.
+// reachable is the address at which other stages reach a client. If the client listens on all addresses, it is the one from which it connected.
 func reachable(listen string, from net.Addr) string {
 	host, port, err := net.SplitHostPort(listen)
 	if err != nil {

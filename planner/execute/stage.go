@@ -9,8 +9,8 @@ import (
 	"evenkeel/train"
 )
 
-// stage is the weights of one stage and its replicas, which are goroutines over the same weights. Each replica takes its samples of every
-// micro-batch. The replicas' gradients are summed in order, once in a step. A stage serves one goroutine.
+// stage is the weights of one stage and its replicas, which are goroutines with the same weights. Each replica takes its samples of every
+// micro-batch. The gradients of the replicas are summed in order, once in an iteration. Only one goroutine may use a stage.
 type stage struct {
 	job       *Job
 	number    int
@@ -32,7 +32,7 @@ type replica struct {
 	*stage
 	begin, samples int
 	passes         [][]*train.PartPass // by part and slot; micro-batch m uses slot m mod inFlight. A checkpointed part has one for all slots
-	inputs         [][][]float32       // of each part, by slot
+	inputs         [][][]float32       // by part and slot
 	sum, current   []*train.Values     // gradients of each part: of all micro-batches so far, and of this one
 	flow           []float32           // the gradient between two parts
 	loss           float64
@@ -141,14 +141,14 @@ func (s *stage) each(do func(r *replica) error) error {
 	return nil
 }
 
-// forward takes micro-batch m through the stage: x has in floats for each sample, y gets out floats for each; y is nil in the last stage.
-// x must not change until backward.
+// forward runs micro-batch m through the stage. x has in floats for each sample, y gets out floats for each; y is nil in the last stage. x must
+// not change until backward.
 func (s *stage) forward(m int, x, y []float32) error {
 	return s.each(func(r *replica) error { return r.forward(m%s.inFlight, x, y) })
 }
 
-// backward takes micro-batch m backward, from the gradient dy, or in the last stage from the targets, to the gradient dx, which is nil in
-// the first stage. It returns the micro-batch's part of the loss.
+// backward runs micro-batch m backward, from the gradient dy (in the last stage, from the targets) to the gradient dx, which is nil in the first
+// stage. It returns the micro-batch's part of the loss.
 func (s *stage) backward(m int, dy []float32, targets []int32, dx []float32) (float64, error) {
 	if err := s.each(func(r *replica) error { return r.backward(m, dy, targets, dx) }); err != nil {
 		return 0, err
@@ -184,7 +184,7 @@ func (r *replica) forward(slot int, x, y []float32) error {
 	return nil
 }
 
-// kept reports whether the input of a part must be copied, because the previous part is checkpointed and reuses its memory.
+// kept says whether the input of a part must be copied, because the previous part is checkpointed and reuses its memory.
 func (r *replica) kept(p int) bool {
 	return p > 0 && r.job.checkpointed(r.job.Plan.Stages[r.number].From+p-1)
 }

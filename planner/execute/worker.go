@@ -22,7 +22,6 @@ type worker struct {
 	ended                  time.Time // end of the previous iteration
 }
 
-// received is a micro-batch's floats.
 type received struct {
 	frame
 	floats []float32
@@ -56,31 +55,27 @@ func newWorker(j *Job, number int, t Training) (*worker, error) {
 		return nil, err
 	}
 	stages := len(j.Plan.Stages)
-	order, err := pipeline.Order(number, stages, j.Plan.MicroBatches())
+	orders, err := pipeline.Orders(pipeline.OneForwardOneBackward, stages, 1, j.Plan.MicroBatches())
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errUnsupported, err)
 	}
-	// Neighbours are ahead by at most the micro-batches in flight.
-	return &worker{stage: s, order: order, activations: make(chan received, stages+1), gradients: make(chan received, stages+1), echoes: make(chan struct{}, 1),
+	// Neighbours are ahead by at most the number of micro-batches in flight.
+	return &worker{stage: s, order: orders[number], activations: make(chan received, stages+1), gradients: make(chan received, stages+1), echoes: make(chan struct{}, 1),
 		in: newPool(j.Plan.MicroBatch * s.in), out: newPool(j.Plan.MicroBatch * s.out), held: make([][]float32, s.inFlight), measured: Measured{Stage: number}}, nil
 }
 
-// fromPrevious handles a frame from the previous stage.
 func (w *worker) fromPrevious(f frame, body []byte) error {
 	switch f.kind {
 	case activation:
 		return take(f, body, w.in, w.activations)
 	case echo:
-		select {
-		case w.echoes <- struct{}{}:
+		if offer(w.echoes, struct{}{}) {
 			return nil
-		default:
 		}
 	}
 	return fmt.Errorf("%w: kind %d from the previous stage", errFrame, f.kind)
 }
 
-// fromNext handles a frame from the next stage.
 func (w *worker) fromNext(f frame, body []byte) error {
 	switch f.kind {
 	case gradient:
@@ -97,25 +92,18 @@ func take(f frame, body []byte, p *pool, into chan<- received) error {
 	if err := words(b, body); err != nil {
 		return err
 	}
-	select {
-	case into <- received{f, b}:
-		return nil
-	default:
+	if !offer(into, received{f, b}) {
 		return fmt.Errorf("%w: more micro-batches than can be in flight", errFrame)
 	}
+	return nil
 }
 
-// receive waits for a micro-batch.
 func receive(ctx context.Context, from <-chan received, iteration uint64, microBatch int) ([]float32, error) {
-	select {
-	case r := <-from:
-		if r.iteration != iteration || int(r.microBatch) != microBatch {
-			return nil, fmt.Errorf("%w: micro-batch %d of iteration %d came for %d of %d", errFrame, r.microBatch, r.iteration, microBatch, iteration)
-		}
-		return r.floats, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	r, err := await(ctx, from)
+	if err == nil && (r.iteration != iteration || int(r.microBatch) != microBatch) {
+		err = fmt.Errorf("%w: micro-batch %d of iteration %d came for %d of %d", errFrame, r.microBatch, r.iteration, microBatch, iteration)
 	}
+	return r.floats, err
 }
 
 // iterate runs one iteration. The first stage is given the batch's inputs; the last stage is given its targets, and returns the loss.

@@ -27,7 +27,7 @@ var (
 	ErrUnsupported = badinput.New("planner/export: the trainer cannot run this plan")
 )
 
-// Options say what a plan does not say.
+// Options are what a trainer needs and a plan does not say.
 type Options struct {
 	// EmbeddingLayers is the number of first layers of the plan that are the embedding, HeadLayers the number of last layers that are the
 	// final norm and the output; all others are transformer layers. Only Megatron-LM counts these apart.
@@ -38,7 +38,7 @@ type Options struct {
 type Format struct {
 	Name        string
 	Description string
-	also        []string // other names that people type for it
+	also        []string // other names for it, for suggestions
 	write       func(*rendering) error
 }
 
@@ -62,7 +62,7 @@ func lookup(name string) (Format, error) {
 	return Format{}, fmt.Errorf("%w %s", errFormat, names.Unknown(name, known))
 }
 
-// rendering is a plan, and its text in a trainer's format as far as it is written.
+// rendering is a plan and its text in the format of a trainer.
 type rendering struct {
 	*planner.Plan
 	Options
@@ -87,7 +87,7 @@ func Write(w io.Writer, name string, p *planner.Plan, o Options) (warnings []str
 	if err != nil {
 		return nil, err
 	}
-	// What a plan file may not hold must not reach a shell or an interpreter either.
+	// Text that a plan file may not hold must not reach a shell or an interpreter.
 	text, err := p.Encode()
 	if err == nil {
 		p, err = planner.ReadPlan(bytes.NewReader(text), "plan")
@@ -118,10 +118,10 @@ func (f *rendering) assumes() (mixed, overlap bool) {
 	return f.Predicted.Precision == planner.PrecisionMixed, f.Predicted.Overlap == planner.OverlapOn
 }
 
-// rectangle is the shape of a plan whose stages are all alike: the only kind that most trainers run.
+// rectangle is the shape of a plan with equal stages, the only kind that most trainers run.
 type rectangle struct{ stages, data, tensor, share int }
 
-// runs notes a problem if the trainer does not have the plan's schedule.
+// runs adds a problem if the trainer does not run the plan's schedule.
 func (f *rendering) runs(schedules ...string) {
 	if f.Schedule != "" && f.Schedule != planner.Schedule1F1B && !slices.Contains(schedules, f.Schedule) {
 		all := append([]string{planner.Schedule1F1B}, schedules...)
@@ -133,7 +133,7 @@ func (f *rendering) runs(schedules ...string) {
 	}
 }
 
-// rectangle notes a problem for every stage that is not like the first.
+// rectangle adds a problem for every stage that differs from the first.
 func (f *rendering) rectangle() rectangle {
 	r := rectangle{stages: f.Pipeline(), tensor: f.tensors(0)[0]}
 	for i, s := range f.Stages {
@@ -181,7 +181,7 @@ func (f *rendering) tensors(stage int) []int {
 	return all
 }
 
-// sharding is the sharding of all layers; it notes a problem if layers differ.
+// sharding is the sharding of all layers. It adds a problem if layers differ.
 func (f *rendering) sharding() planner.Sharding {
 	first := f.Stages[0].Strategies[0].Sharding
 	for i, s := range f.Stages {
@@ -214,7 +214,6 @@ func (f *rendering) ranks() []string {
 	return lines
 }
 
-// strategy is the strategy of a layer.
 func (f *rendering) strategy(layer int) planner.Strategy {
 	for _, s := range f.Stages {
 		for _, y := range s.Strategies {

@@ -62,31 +62,30 @@ func read(r io.Reader, name string) (*source, error) {
 	if len(text) > maxProfileBytes {
 		return nil, fmt.Errorf("%s: %w: larger than %d bytes", name, ErrProfile, maxProfileBytes)
 	}
-	s := &source{name: name}
-	if s.profile, s.lines, err = readCSV(bytes.TrimPrefix(text, []byte("\ufeff")), name); err != nil {
+	s := &source{name: name, profile: &Profile{Model: strings.TrimSuffix(filepath.Base(name), filepath.Ext(name))}}
+	if err := s.readRows(bytes.TrimPrefix(text, []byte("\ufeff"))); err != nil {
 		return nil, err
 	}
 	return s, s.once()
 }
 
-func readCSV(text []byte, name string) (*Profile, [][]int, error) {
+func (s *source) readRows(text []byte) error {
 	rows := csv.NewReader(bytes.NewReader(text))
 	rows.Comment, rows.TrimLeadingSpace, rows.ReuseRecord = '#', true, true
-	p := &Profile{Model: strings.TrimSuffix(filepath.Base(name), filepath.Ext(name))}
+	p := s.profile
 	var at map[string]int
 	var runs int
-	var lines [][]int
 	for {
 		record, err := rows.Read()
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %w: %w", name, ErrProfile, err)
+			return fmt.Errorf("%s: %w: %w", s.name, ErrProfile, err)
 		}
 		line, _ := rows.FieldPos(0)
-		bad := func(format string, args ...any) (*Profile, [][]int, error) {
-			return nil, nil, fmt.Errorf("%s:%d: %w: %s", name, line, ErrProfile, fmt.Sprintf(format, args...))
+		bad := func(format string, args ...any) error {
+			return fmt.Errorf("%s:%d: %w: %s", s.name, line, ErrProfile, fmt.Sprintf(format, args...))
 		}
 		if at == nil {
 			if at, err = locate(record); err != nil {
@@ -104,7 +103,7 @@ func readCSV(text []byte, name string) (*Profile, [][]int, error) {
 			return bad("more than %d measurements", maxRuns)
 		}
 		for len(p.Layers) <= last {
-			p.Layers, lines = append(p.Layers, Layer{Parameters: -1}), append(lines, nil)
+			p.Layers, s.lines = append(p.Layers, Layer{Parameters: -1}), append(s.lines, nil)
 		}
 		for i := first; i <= last; i++ {
 			had := &p.Layers[i]
@@ -113,48 +112,45 @@ func readCSV(text []byte, name string) (*Profile, [][]int, error) {
 			} else if !had.describes(&l) {
 				return bad("layer %d has %s and the name %q; an earlier line says %s and %q", i, l.sizes(), l.Name, had.sizes(), had.Name)
 			}
-			had.Runs, lines[i] = append(had.Runs, run), append(lines[i], line)
+			had.Runs, s.lines[i] = append(had.Runs, run), append(s.lines[i], line)
 		}
 	}
 	for i, l := range p.Layers {
 		if l.Parameters < 0 {
-			return nil, nil, fmt.Errorf("%s: %w: layer %d is missing; layers are numbered from 0 without gaps", name, ErrProfile, i)
+			return fmt.Errorf("%s: %w: layer %d is missing; layers are numbered from 0 without gaps", s.name, ErrProfile, i)
 		}
 	}
-	return p, lines, nil
+	return nil
 }
 
-// column is a column of the CSV file; one of text, whole and number gives its field.
 type column struct {
 	name     string
-	optional bool // may be left out or empty, which is 0
-	text     func(*Layer, *Run) *string
-	whole    func(*Layer, *Run) *int
-	number   func(*Layer, *Run) *float64
+	optional bool                   // may be left out or empty, which means 0
+	field    func(*Layer, *Run) any // the *string, *int or *float64 that it holds
 }
 
-// columns may be in any order, also in a file; column layer is read apart.
+// columns are all columns except layer. A file may have them in any order.
 var columns = []column{
-	{name: "name", optional: true, text: func(l *Layer, _ *Run) *string { return &l.Name }},
-	{name: "parameters", number: func(l *Layer, _ *Run) *float64 { return &l.Parameters }},
-	{name: "output_bytes", number: func(l *Layer, _ *Run) *float64 { return &l.Output }},
-	{name: "device", text: func(_ *Layer, r *Run) *string { return &r.Device }},
-	{name: "tensor", whole: func(_ *Layer, r *Run) *int { return &r.Tensor }},
-	{name: "micro_batch", whole: func(_ *Layer, r *Run) *int { return &r.MicroBatch }},
-	{name: "forward_seconds", number: func(_ *Layer, r *Run) *float64 { return &r.Forward }},
-	{name: "backward_seconds", optional: true, number: func(_ *Layer, r *Run) *float64 { return &r.Backward }},
-	{name: "update_seconds", optional: true, number: func(_ *Layer, r *Run) *float64 { return &r.Update }},
-	{name: "activation_bytes", number: func(_ *Layer, r *Run) *float64 { return &r.Activation }},
-	{name: "fixed_bytes", optional: true, number: func(_ *Layer, r *Run) *float64 { return &r.Fixed }},
-	{name: "selective_seconds", optional: true, number: func(_ *Layer, r *Run) *float64 { return &r.Selective }},
-	{name: "selective_bytes", optional: true, number: func(_ *Layer, r *Run) *float64 { return &r.Freed }},
-	{name: "sequence_bytes", optional: true, number: func(_ *Layer, r *Run) *float64 { return &r.Sequence }},
-	{name: "machines", optional: true, whole: func(_ *Layer, r *Run) *int { return &r.Machines }},
-	{name: "tied_parameters", optional: true, number: func(l *Layer, _ *Run) *float64 { return &l.Tied }},
-	{name: "context_bytes", optional: true, number: func(l *Layer, _ *Run) *float64 { return &l.Context }},
-	{name: "experts", optional: true, whole: func(l *Layer, _ *Run) *int { return &l.Experts }},
-	{name: "expert_parameters", optional: true, number: func(l *Layer, _ *Run) *float64 { return &l.ExpertParameters }},
-	{name: "expert_bytes", optional: true, number: func(l *Layer, _ *Run) *float64 { return &l.ExpertBytes }},
+	{name: "name", optional: true, field: func(l *Layer, _ *Run) any { return &l.Name }},
+	{name: "parameters", field: func(l *Layer, _ *Run) any { return &l.Parameters }},
+	{name: "output_bytes", field: func(l *Layer, _ *Run) any { return &l.Output }},
+	{name: "device", field: func(_ *Layer, r *Run) any { return &r.Device }},
+	{name: "tensor", field: func(_ *Layer, r *Run) any { return &r.Tensor }},
+	{name: "micro_batch", field: func(_ *Layer, r *Run) any { return &r.MicroBatch }},
+	{name: "forward_seconds", field: func(_ *Layer, r *Run) any { return &r.Forward }},
+	{name: "backward_seconds", optional: true, field: func(_ *Layer, r *Run) any { return &r.Backward }},
+	{name: "update_seconds", optional: true, field: func(_ *Layer, r *Run) any { return &r.Update }},
+	{name: "activation_bytes", field: func(_ *Layer, r *Run) any { return &r.Activation }},
+	{name: "fixed_bytes", optional: true, field: func(_ *Layer, r *Run) any { return &r.Fixed }},
+	{name: "selective_seconds", optional: true, field: func(_ *Layer, r *Run) any { return &r.Selective }},
+	{name: "selective_bytes", optional: true, field: func(_ *Layer, r *Run) any { return &r.Freed }},
+	{name: "sequence_bytes", optional: true, field: func(_ *Layer, r *Run) any { return &r.Sequence }},
+	{name: "machines", optional: true, field: func(_ *Layer, r *Run) any { return &r.Machines }},
+	{name: "tied_parameters", optional: true, field: func(l *Layer, _ *Run) any { return &l.Tied }},
+	{name: "context_bytes", optional: true, field: func(l *Layer, _ *Run) any { return &l.Context }},
+	{name: "experts", optional: true, field: func(l *Layer, _ *Run) any { return &l.Experts }},
+	{name: "expert_parameters", optional: true, field: func(l *Layer, _ *Run) any { return &l.ExpertParameters }},
+	{name: "expert_bytes", optional: true, field: func(l *Layer, _ *Run) any { return &l.ExpertBytes }},
 }
 
 func columnNames() string {
@@ -203,11 +199,10 @@ func readRow(record []string, at map[string]int, l *Layer, r *Run) (first, last 
 }
 
 func (c *column) read(text string, l *Layer, r *Run) (err error) {
-	switch {
-	case c.text != nil:
-		*c.text(l, r) = text
-	case c.whole != nil:
-		v := c.whole(l, r)
+	switch v := c.field(l, r).(type) {
+	case *string:
+		*v = text
+	case *int:
 		least := 1
 		if c.optional {
 			least = 0
@@ -215,8 +210,7 @@ func (c *column) read(text string, l *Layer, r *Run) (err error) {
 		if *v, err = strconv.Atoi(text); err != nil || *v < least {
 			return fmt.Errorf("%s is %q; want a whole number of at least %d", c.name, text, least)
 		}
-	default:
-		v := c.number(l, r)
+	case *float64:
 		if *v, err = strconv.ParseFloat(text, 64); err != nil || math.IsNaN(*v) || math.IsInf(*v, 0) || *v < 0 {
 			return fmt.Errorf("%s is %q; want a number of at least 0", c.name, text)
 		}
@@ -240,22 +234,19 @@ func readLayers(text string) (first, last int, err error) {
 
 // written is the field as text; it may be empty if the column is optional.
 func (c *column) written(l *Layer, r *Run) string {
-	switch {
-	case c.text != nil:
-		return *c.text(l, r)
-	case c.whole != nil:
-		v := *c.whole(l, r)
-		if c.optional && v <= 1 {
+	switch v := c.field(l, r).(type) {
+	case *int:
+		if c.optional && *v <= 1 {
 			return ""
 		}
-		return strconv.Itoa(v)
-	}
-	v := *c.number(l, r)
-	switch {
-	case v == math.Trunc(v) && v < 1e15:
-		return strconv.FormatFloat(v, 'f', -1, 64)
+		return strconv.Itoa(*v)
+	case *float64:
+		if *v == math.Trunc(*v) && *v < 1e15 {
+			return strconv.FormatFloat(*v, 'f', -1, 64)
+		}
+		return strconv.FormatFloat(*v, 'g', -1, 64)
 	default:
-		return strconv.FormatFloat(v, 'g', -1, 64)
+		return *v.(*string)
 	}
 }
 
@@ -316,7 +307,6 @@ func (l *Layer) sameSizes(o *Layer) bool {
 		l.Experts == o.Experts && l.ExpertParameters == o.ExpertParameters && l.ExpertBytes == o.ExpertBytes
 }
 
-// sizes is a layer's sizes as text.
 func (l *Layer) sizes() string {
 	text := fmt.Sprintf("%v parameters (%v tied), %v bytes of output", l.Parameters, l.Tied, l.Output)
 	if l.Context > 0 {

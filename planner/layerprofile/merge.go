@@ -6,9 +6,8 @@ import (
 	"slices"
 )
 
-// Merge joins profiles of one model that were measured on different devices: all files must have the same layers, and no measurement may
-// be in two of them. The times are as in the files; the warnings are those of reading the merged profile. Errors wrap ErrProfile and name
-// files and lines.
+// Merge joins profiles of one model that were measured on different devices. All files must have the same layers, and no measurement may be in
+// two files. Times are as in the files; warnings are those of the merged profile. Errors wrap ErrProfile and name files and lines.
 func Merge(paths ...string) (*Profile, error) {
 	if len(paths) < 2 {
 		return nil, fmt.Errorf("%w: %d files to merge; want at least 2", ErrProfile, len(paths))
@@ -107,7 +106,6 @@ func (s *source) once() error {
 	return nil
 }
 
-// key identifies a measurement of a layer.
 type key struct {
 	device     string
 	degree     Degree
@@ -122,7 +120,6 @@ type origin struct {
 	run int
 }
 
-// in is the file and the line.
 func (o origin) in(layer int) string {
 	return fmt.Sprintf("%s:%d", o.name, o.lines[layer][o.run])
 }

@@ -29,7 +29,7 @@ type Layer struct {
 	Tied       float64 // of the last layer: elements shared with the first layer (tied embeddings)
 	Context    float64 // bytes of a sample that context parallelism passes around: keys and values of its attention
 	Experts    int     // number of experts of a mixture, which replicas may divide among themselves; 0: none
-	// ExpertParameters are the elements of all experts together, ExpertBytes the bytes that a sample sends to experts, and gets back.
+	// ExpertParameters are the elements of all experts together, ExpertBytes the bytes that a sample sends to experts and gets back.
 	ExpertParameters, ExpertBytes float64
 	Runs                          []Run // by device, tensor degree, machines, micro-batch, each rising
 }
@@ -132,9 +132,6 @@ func (p *Profile) Finish(where string) error {
 			if err := r.check(); err != nil {
 				return fmt.Errorf("%s: %w: layer %d (%s) on %s, tensor %d, micro-batch %d: %w", where, ErrProfile, i, l.Name, r.Device, r.Tensor, r.MicroBatch, err)
 			}
-			if j > 0 && compareRuns(l.Runs[j-1], *r) == 0 {
-				return fmt.Errorf("%s: %w: layer %d (%s) on %s, tensor %s: micro-batch %d is given twice", where, ErrProfile, i, l.Name, r.Device, r.degree(), r.MicroBatch)
-			}
 		}
 		l.smooth(falling)
 	}
@@ -176,8 +173,8 @@ func (l *Layer) checkExperts() error {
 	return nil
 }
 
-// smooth lowers times that fall while the micro-batch grows. Disturbances make a measurement longer, most often the first one: a time
-// above the time of the next larger micro-batch is replaced by the line through the next two. Selective falls with Forward.
+// smooth corrects times that fall while the micro-batch grows. Disturbances make a measurement longer, most often the first one. So a time above
+// that of the next larger micro-batch is replaced by the line through the next two. Selective is lowered in proportion to Forward.
 func (l *Layer) smooth(falling map[string]int) {
 	for i := len(l.Runs) - 2; i >= 0; i-- {
 		r, next := &l.Runs[i], l.Runs[i+1]

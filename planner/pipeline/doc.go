@@ -1,5 +1,5 @@
-// Package pipeline simulates one iteration of a training pipeline, pass by pass, from the times of its stages alone: when each stage computes and
-// sends, and how long the iteration takes. Orders says which passes each device makes under a schedule (1F1B, interleaved 1F1B, ZB-H1, H-1F1B),
-// Simulate gives them times, and NewTimeline lays them out for a figure or a trace. Ends is the quick way to the length of an iteration by 1F1B.
-// See the Example.
+// Package pipeline simulates one iteration of a training pipeline, pass by pass, from the times of its stages: when each stage
+// computes and sends, and how long the iteration takes. Orders lists the passes of each device under a schedule (1F1B,
+// interleaved 1F1B, ZB-H1, H-1F1B), Simulate gives them times, and NewTimeline arranges them for a figure or a trace. Ends
+// computes the length of an iteration under 1F1B quickly. See the Example.
 package pipeline

@@ -2,19 +2,19 @@ package pipeline
 
 import "math"
 
-// Ends appends to dst the seconds from the start of an iteration to the end of each stage's last pass by 1F1B: those of Simulate without overlap,
-// to rounding, without its operations. Once every stage ends later by the same time from one micro-batch to the next, all further micro-batches
-// take that time, and Ends skips them: (max, +) linear systems are periodic (Baccelli, Cohen, Olsder and Quadrat, Synchronization and Linearity,
-// 1992).
+// Ends appends to dst the seconds from the start of an iteration to the end of each stage's last pass under 1F1B. They equal
+// those of Simulate without overlap, up to rounding. Once all stages end later by the same time from one micro-batch to the
+// next, all further micro-batches take that time, and Ends skips them: (max, +) linear systems are periodic (Baccelli, Cohen,
+// Olsder and Quadrat, Synchronization and Linearity, 1992).
 //
-// A stage that began with a forward passes does backward pass k and then forward pass a + k. The stage before it began with one forward pass
-// more, so the last forward pass that it has done by then is the one whose output is received.
+// A stage that begins with a forward passes runs backward pass k and then forward pass a + k. The stage before it begins with
+// one more forward pass, so its last forward pass by then is the one whose output is received.
 func Ends(dst []float64, stages []Timing, microBatches int) ([]float64, error) {
 	if err := check(stages, microBatches); err != nil {
 		return nil, err
 	}
 	p, m := len(stages), microBatches
-	send := func(i int) float64 { // over the boundary after a stage
+	send := func(i int) float64 { // seconds over the boundary after a stage
 		if i < 0 || i == p-1 {
 			return 0
 		}
@@ -23,7 +23,7 @@ func Ends(dst []float64, stages []Timing, microBatches int) ([]float64, error) {
 	at := len(dst)
 	dst = append(dst, make([]float64, p)...)
 	free := dst[at:]                         // when a stage has sent the output of its last pass
-	work := make([]float64, 2*p+min(p, m))   // in one piece
+	work := make([]float64, 2*p+min(p, m))   // one allocation
 	forward, before := work[:p], work[p:2*p] // end of the last forward pass, and a micro-batch before
 	arrived := work[2*p:]                    // of the forward passes that a stage begins with
 	ahead := func(i int) int { return InFlight(i, p, m) }
@@ -63,7 +63,7 @@ func Ends(dst []float64, stages []Timing, microBatches int) ([]float64, error) {
 	return dst, nil
 }
 
-// together says whether all times became later by the same, to rounding.
+// together says whether all times grew by the same amount, up to rounding.
 func together(before, after []float64) bool {
 	shift := after[0] - before[0]
 	for i, v := range after {

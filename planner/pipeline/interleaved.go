@@ -1,8 +1,8 @@
 package pipeline
 
-// interleaved is the order of a device under interleaved 1F1B (Narayanan et al., Efficient Large-Scale Language Model Training on GPU
-// Clusters Using Megatron-LM, arXiv 2104.04473) as Megatron-LM runs it (get_pp_rank_microbatches, get_schedule_table): each device
-// has several stages and takes as many micro-batches as there are devices through one before it turns to the next.
+// interleaved is the order of a device under interleaved 1F1B (Narayanan et al., Efficient Large-Scale Language Model Training
+// on GPU Clusters Using Megatron-LM, arXiv 2104.04473) as Megatron-LM runs it (get_pp_rank_microbatches, get_schedule_table).
+// Each device has several stages. It takes as many micro-batches as there are devices through one stage, then through the next.
 func interleaved(device, devices, chunks, microBatches int) []Operation {
 	total := chunks * microBatches
 	warmup := min(total, 2*(devices-device-1)+(chunks-1)*devices)

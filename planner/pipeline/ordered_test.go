@@ -93,7 +93,7 @@ func TestBadOrders(t *testing.T) {
 	for _, c := range []struct {
 		s       Schedule
 		p, v, m int
-	}{{Interleaved, 2, 2, 3}, {ZeroBubble, 2, 2, 4}, {OneForwardOneBackward, 0, 1, 1}, {Interleaved, 2, 0, 2}, {Interleaved, 1024, 1024, 1024}, {9, 2, 2, 2}} {
+	}{{Interleaved, 2, 2, 3}, {ZeroBubble, 2, 2, 4}, {OneForwardOneBackward, 0, 1, 1}, {Interleaved, 2, 0, 2}, {Interleaved, 1024, 1024, 1024}, {"later", 2, 1, 2}, {OneForwardOneBackward, 1, 1, 0}, {OneForwardOneBackward, 1 << 19, 1, 4}} {
 		if _, err := Orders(c.s, c.p, c.v, c.m); !errors.Is(err, ErrPipeline) {
 			t.Errorf("%+v: %v", c, err)
 		}

@@ -2,40 +2,23 @@ package pipeline
 
 import "fmt"
 
-// Schedule is the order in which a stage works on its micro-batches.
-type Schedule int
+// Schedule is the order in which a stage works on its micro-batches, by its name in plan files.
+type Schedule string
 
-// OneForwardOneBackward (1F1B) alternates forward and backward passes after a warm-up. Interleaved is 1F1B with several stages on each device.
-// ZeroBubble is ZB-H1: the gradients of weights are passes of their own. SentAhead is H-1F1B: 1F1B with as many forward passes before the first
-// backward pass as each stage is told.
+// OneForwardOneBackward (1F1B) alternates forward and backward passes after a warm-up. Interleaved is 1F1B with several
+// stages on each device. ZeroBubble (ZB-H1) computes the gradients of weights in separate passes. SentAhead (H-1F1B) is
+// 1F1B in which each stage runs a given number of forward passes before its first backward pass.
 const (
-	OneForwardOneBackward Schedule = iota
-	Interleaved
-	ZeroBubble
-	SentAhead
+	OneForwardOneBackward Schedule = "1f1b"
+	Interleaved           Schedule = "interleaved"
+	ZeroBubble            Schedule = "zb-h1"
+	SentAhead             Schedule = "h-1f1b"
 )
-
-// String is the schedule's name in plan files.
-func (s Schedule) String() string {
-	names := []string{"1f1b", "interleaved", "zb-h1", "h-1f1b"}
-	if s < 0 || int(s) >= len(names) {
-		return fmt.Sprintf("schedule %d", int(s))
-	}
-	return names[s]
-}
 
 // InFlight is the largest number of micro-batches whose activations a stage holds at a time under 1F1B.
 func InFlight(stage, stages, microBatches int) int { return min(microBatches, stages-stage) }
 
-// Order is the sequence of a stage's passes in an iteration under 1F1B, without times. The error wraps ErrPipeline.
-func Order(stage, stages, microBatches int) ([]Operation, error) {
-	if stage < 0 || stage >= stages || microBatches < 1 || stages > MaxOperations/microBatches {
-		return nil, fmt.Errorf("%w: stage %d of %d with %d micro-batches", ErrPipeline, stage, stages, microBatches)
-	}
-	return alternate(stage, InFlight(stage, stages, microBatches), microBatches), nil
-}
-
-// alternate is a stage's passes if it begins with some forward passes: then backward and forward alternate until no forward pass is left.
+// alternate are the passes of a stage: some forward passes first, then backward and forward passes in turn.
 func alternate(stage, ahead, microBatches int) []Operation {
 	all := make([]Operation, 0, 2*microBatches)
 	for n := range microBatches + ahead {
@@ -49,33 +32,32 @@ func alternate(stage, ahead, microBatches int) []Operation {
 	return all
 }
 
-// Orders are the passes of each device in an iteration, without times, under a schedule with so many stages on each device: stage k lies on device
-// k mod devices. Interleaved needs micro-batches in multiples of the devices; others have one stage a device. SentAhead has OrdersAhead. Errors
-// wrap ErrPipeline.
+// Orders are the passes of each device in an iteration, without times. Each device has chunks stages; stage k lies on device
+// k mod devices. Interleaved needs a multiple of devices as micro-batches; the other schedules have one stage per device. For
+// SentAhead see OrdersAhead. Errors wrap ErrPipeline.
 func Orders(schedule Schedule, devices, chunks, microBatches int) ([][]Operation, error) {
 	if devices < 1 || chunks < 1 || microBatches < 1 || devices > MaxOperations/microBatches/chunks {
 		return nil, fmt.Errorf("%w: %d devices x %d stages x %d micro-batches; all at least 1, their product at most %d", ErrPipeline, devices, chunks, microBatches, MaxOperations)
 	}
-	if schedule < OneForwardOneBackward || schedule > ZeroBubble || chunks > 1 && schedule != Interleaved || schedule == Interleaved && microBatches%devices != 0 {
-		return nil, fmt.Errorf("%w: %v with %d stages on each of %d devices and %d micro-batches", ErrPipeline, schedule, chunks, devices, microBatches)
-	}
 	all := make([][]Operation, devices)
 	for d := range all {
-		switch schedule {
-		case Interleaved:
+		switch {
+		case schedule == Interleaved && microBatches%devices == 0:
 			all[d] = interleaved(d, devices, chunks, microBatches)
-		case ZeroBubble:
+		case schedule == ZeroBubble && chunks == 1:
 			all[d] = zeroBubble(d, devices, microBatches)
-		default:
+		case schedule == OneForwardOneBackward && chunks == 1:
 			all[d] = alternate(d, InFlight(d, devices, microBatches), microBatches)
+		default:
+			return nil, fmt.Errorf("%w: %s with %d stages on each of %d devices and %d micro-batches", ErrPipeline, schedule, chunks, devices, microBatches)
 		}
 	}
 	return all, nil
 }
 
-// OrdersAhead are the passes of each stage under H-1F1B (Liang et al., HAPT: Heterogeneity-Aware Automated Parallel Training on Heterogeneous
-// Clusters, arXiv 2509.24859): 1F1B in which stage i begins with warmup[i] forward passes, or all. These must not rise from stage to stage, or
-// stages would wait for each other. Errors wrap ErrPipeline.
+// OrdersAhead are the passes of each stage under H-1F1B (Liang et al., HAPT: Heterogeneity-Aware Automated Parallel Training on
+// Heterogeneous Clusters, arXiv 2509.24859): 1F1B in which stage i begins with up to warmup[i] forward passes. warmup must not
+// rise from stage to stage, or stages would wait for each other. Errors wrap ErrPipeline.
 func OrdersAhead(warmup []int, microBatches int) ([][]Operation, error) {
 	if len(warmup) == 0 || microBatches < 1 || len(warmup) > MaxOperations/microBatches {
 		return nil, fmt.Errorf("%w: %d stages x %d micro-batches; both at least 1, their product at most %d", ErrPipeline, len(warmup), microBatches, MaxOperations)

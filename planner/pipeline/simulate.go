@@ -13,24 +13,26 @@ var ErrPipeline = errors.New("pipeline: invalid pipeline")
 // MaxOperations bounds the number of stages times the number of micro-batches of a simulation.
 const MaxOperations = 1 << 20
 
-// Timing holds one stage's seconds per micro-batch, all finite and at least 0. SendNext is the transfer of an activation to the next stage, and
-// of its gradient back; it is ignored for the last stage. Weights is the part of Backward that ZeroBubble runs apart.
+// Timing holds one stage's seconds per micro-batch, all finite and at least 0. SendNext is the transfer of an activation to the
+// next stage, and also that of its gradient back; it is ignored for the last stage. Weights is the part of Backward that
+// ZeroBubble runs as a separate pass.
 type Timing struct{ Forward, Backward, SendNext, Weights float64 }
 
 // Operation is one pass of a stage, in seconds from the start of the iteration: it computes from Start to End, and its output is sent until Free.
 type Operation struct {
 	Stage, MicroBatch int
 	Backward          bool
-	Weights           bool // with Backward: the gradients of the weights, where they are a pass of their own
+	Weights           bool // with Backward: a separate pass for the gradients of the weights
 	Start, End, Free  float64
 }
 
-// Simulate returns the operations of one iteration with their times, device by device, and its length in seconds. stages are those of the model,
-// first to last; orders are the passes of each device in their order.
+// Simulate returns the operations of one iteration with their times, device by device, and its length in seconds. stages are the
+// stages of the model, first to last; orders are the passes of each device, in order.
 //
-// Without overlap a transfer keeps both its devices from computing, as in Megatron-LM and in Sailor's measurements: without this, plans of four
-// stages are predicted 15% too fast. With overlap transfers run beside computing: a device begins a pass when it has computed the one before and
-// the input has arrived. Over a boundary in a direction one output is on its way at a time, in the order of the passes that computed them.
+// Without overlap, neither device computes during a transfer. Megatron-LM and Sailor's measurements behave like this; otherwise
+// plans of four stages would be predicted 15% too fast. With overlap, transfers run beside computing: a device begins a pass
+// when the pass before it is computed and its input has arrived. In each direction, a boundary transfers one output at a time,
+// in the order in which they were computed.
 func Simulate(stages []Timing, orders [][]Operation, overlap bool) ([][]Operation, float64, error) {
 	c, left, err := newClock(stages, orders, overlap)
 	if err != nil {
@@ -64,16 +66,15 @@ func Simulate(stages []Timing, orders [][]Operation, overlap bool) ([][]Operatio
 	return ops, length, nil
 }
 
-// clock knows when passes were computed.
 type clock struct {
 	stages  []Timing
 	overlap bool
-	split   bool           // the gradients of weights are passes of their own
-	done    [2][][]float64 // forward and backward passes, by stage and micro-batch: when the output can be received; -1: not yet
-	links   [2][]float64   // with overlap: when each boundary is free, by direction
+	split   bool           // the gradients of weights have separate passes
+	done    [2][][]float64 // by direction, stage and micro-batch: when the output can be received; -1: not yet
+	links   [2][]float64   // with overlap, by direction and boundary: when the boundary is free
 }
 
-// newClock is a clock before the first pass, and the number of passes.
+// newClock returns a clock before the first pass, and the number of passes.
 func newClock(stages []Timing, orders [][]Operation, overlap bool) (c *clock, passes int, err error) {
 	c = &clock{stages: stages, overlap: overlap}
 	p, most := len(stages), 0
@@ -95,7 +96,7 @@ func newClock(stages []Timing, orders [][]Operation, overlap bool) (c *clock, pa
 	return c, passes, check(stages, 1)
 }
 
-// run sets the times of a pass that may start when its device is free; false: its input is not there yet.
+// run sets the times of a pass. op.Start is when its device is free. False: its input has not been computed yet.
 func (c *clock) run(op *Operation) bool {
 	direction, seconds, from, to := c.pass(op)
 	if !op.Weights && from >= 0 && from < len(c.stages) {

@@ -11,7 +11,8 @@ import (
 type Activity string
 
 // Activities. Forward and Backward include gathering, conversion and recomputation. Activations go to the next stage,
-// Gradients to the previous one. Weights is what ZB-H1 computes apart from Backward. Synchronise and Optimize happen once, after the last backward pass.
+// Gradients to the previous one. Weights is the separate pass of ZB-H1 for the gradients of the weights. Synchronise and
+// Optimize happen once, after the last backward pass.
 const (
 	Forward     Activity = "forward"
 	Backward    Activity = "backward"
@@ -22,7 +23,7 @@ const (
 	Optimize    Activity = "update weights"
 )
 
-// laneOf is the thread of a trace that shows an activity: what is simulated at one time needs threads of its own.
+// laneOf is the thread of a trace that shows an activity. Activities that run at the same time have different threads.
 func laneOf(s Span) int {
 	switch s.Activity {
 	case Activations:
@@ -49,7 +50,7 @@ func (t *Timeline) lanes() []string {
 // Span is one activity of a stage, in seconds from the start of the iteration.
 type Span struct {
 	Stage      int      `json:"stage"`           // the sender of a transfer
-	Chunk      int      `json:"chunk,omitempty"` // interleaved: of the stage's
+	Chunk      int      `json:"chunk,omitempty"` // of the stage, if the schedule is interleaved
 	Activity   Activity `json:"activity"`
 	MicroBatch int      `json:"micro_batch"` // -1: of the whole iteration
 	Begin      float64  `json:"begin"`
@@ -61,7 +62,7 @@ type Timeline struct {
 	Model   string   `json:"model"`
 	Seconds float64  `json:"seconds"` // of the iteration
 	Stages  []string `json:"stages"`  // layers and devices of each
-	Chunks  int      `json:"chunks"`  // of each stage: 1, interleaved more
+	Chunks  int      `json:"chunks"`  // of each stage: 1, or more if the schedule is interleaved
 	Spans   []Span   `json:"spans"`   // stage by stage, activity by activity, by time
 }
 
@@ -100,7 +101,7 @@ func (t *Timeline) passes(stage int, a Activity, ops [][]Operation) {
 	}
 }
 
-// transfers adds what a stage sends after its passes. Of a chunk one output is on its way at a time, the others wait for it.
+// transfers adds what a stage sends after its passes. A chunk sends one output at a time.
 func (t *Timeline) transfers(stage int, a Activity, ops [][]Operation, backward bool) {
 	free := make([]float64, t.Chunks)
 	for _, o := range ops[stage] {
@@ -123,8 +124,8 @@ type event struct {
 	Args  map[string]any `json:"args,omitempty"`
 }
 
-// WriteTrace writes the timeline as a trace for chrome://tracing and Perfetto: a process for each stage, a thread for its
-// passes and one for each direction of its links, for each chunk.
+// WriteTrace writes the timeline as a trace for chrome://tracing and Perfetto. Each stage is a process, with a thread for its
+// passes and, for each chunk, a thread for each direction of its links.
 func (t *Timeline) WriteTrace(w io.Writer) error {
 	b := bufio.NewWriter(w)
 	separator := "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"

@@ -1,8 +1,8 @@
 package pipeline
 
-// zeroBubble is the order of a stage under ZB-H1 (Qi et al., Zero Bubble Pipeline Parallelism, arXiv 2401.10241), as PyTorch's
-// ScheduleInterleavedZeroBubble has it with one stage a device: 1F1B whose backward passes hand gradients on before those of the
-// weights are computed. Stage i computes these i backward passes later, so that the last stages fill their bubbles with them.
+// zeroBubble is the order of a stage under ZB-H1 (Qi et al., Zero Bubble Pipeline Parallelism, arXiv 2401.10241), like PyTorch's
+// ScheduleInterleavedZeroBubble with one stage per device: 1F1B in which a backward pass sends its gradient on before the
+// gradients of the weights are computed. Stage i computes those i backward passes later, to fill the bubbles of the last stages.
 func zeroBubble(stage, stages, microBatches int) []Operation {
 	ahead := min(microBatches, stages-stage)
 	all := make([]Operation, 0, 3*microBatches)

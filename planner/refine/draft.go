@@ -7,7 +7,7 @@ import (
 	"evenkeel/planner/costmodel"
 )
 
-// draft is a plan whose groups have numbers of devices, but no particular ones, and whose shares follow from the rest.
+// draft is a plan whose groups have a number of devices but no particular ones. Its shares follow from the rest.
 type draft struct {
 	micro  int
 	stages []part
@@ -24,12 +24,12 @@ type part struct {
 // team is a device group of a part: replicas of tensor devices each.
 type team struct{ class, replicas, tensor int }
 
-// clone is a draft that shares the groups and strategies of this one. They may only be changed in a stage that own has copied.
+// clone copies a draft, but shares the groups and strategies of its stages. Call own before changing those of a stage.
 func (d *draft) clone() *draft {
 	return &draft{micro: d.micro, stages: slices.Clone(d.stages), price: d.price}
 }
 
-// own is a stage with groups and strategies that no other draft shares.
+// own returns a stage after copying its groups and strategies.
 func (d *draft) own(stage int) *part {
 	s := &d.stages[stage]
 	s.groups, s.strategies = slices.Clone(s.groups), slices.Clone(s.strategies)
@@ -43,7 +43,7 @@ func (d *draft) from(stage int) int {
 	return d.stages[stage-1].to
 }
 
-// draft is a plan as a draft, with its price, which differs from the plan's if shares or places of devices do.
+// draft turns a plan into a draft and prices it. The price differs from that of the plan if shares or places of devices differ.
 func (r *refiner) draft(p *Plan) *draft {
 	d := &draft{micro: p.MicroBatch}
 	for _, s := range p.Stages {
@@ -64,7 +64,6 @@ func (r *refiner) draft(p *Plan) *draft {
 	return d
 }
 
-// value prices a draft.
 func (r *refiner) value(d *draft) {
 	d.price = math.Inf(1)
 	stages, ok := r.place(d)
@@ -93,7 +92,7 @@ func (r *refiner) value(d *draft) {
 // simulatedPasses bounds stages times micro-batches of drafts that are simulated; others have their price by formula.
 const simulatedPasses = 1 << 16
 
-// place gives every group its devices, in the order of the stages, and its shares; false: there are too few.
+// place gives every group its devices, in the order of the stages, and its shares; false: there are too few devices.
 func (r *refiner) place(d *draft) ([]costmodel.Stage, bool) {
 	stages := make([]costmodel.Stage, len(d.stages))
 	free := slices.Clone(r.pool) // of each class: the devices before this number are free
@@ -110,7 +109,7 @@ func (r *refiner) place(d *draft) ([]costmodel.Stage, bool) {
 			if first < 0 {
 				return nil, false
 			}
-			first -= first % s.align(g) // so that every replica lies within a machine
+			first -= first % s.align(g) // every replica lies within a machine
 			free[g.class] = first
 			stages[i].Groups = append(stages[i].Groups, costmodel.Group{Class: g.class, First: free[g.class], Replicas: g.replicas, Tensor: g.tensor})
 		}
@@ -121,7 +120,7 @@ func (r *refiner) place(d *draft) ([]costmodel.Stage, bool) {
 	return stages, true
 }
 
-// align is a number that the group's first device must be a multiple of, so that replicas of every layer lie within machines.
+// align is a multiple for the number of the group's first device, so that the replicas of every layer lie within machines.
 func (s *part) align(g team) int {
 	a := g.tensor
 	for _, y := range s.strategies {
@@ -132,7 +131,8 @@ func (s *part) align(g team) int {
 	return a
 }
 
-// deal divides the micro-batch over the replicas of a stage, sample by sample to the group that finishes it first; false: it cannot.
+// deal divides the micro-batch over the replicas of a stage. Each sample goes to the group that would finish it first. False: it
+// is impossible.
 func (r *refiner) deal(d *draft, stage int, groups []costmodel.Group) bool {
 	replicas := 0
 	for i := range groups {
@@ -175,7 +175,7 @@ func (r *refiner) deal(d *draft, stage int, groups []costmodel.Group) bool {
 		if math.IsInf(next[g], 1) {
 			return false
 		}
-		level := groups[g].Replicas - given[g]%groups[g].Replicas // all of a level cost the same
+		level := groups[g].Replicas - given[g]%groups[g].Replicas // one sample more on each replica costs the same
 		level = min(level, left)
 		given[g] += level
 		left -= level

@@ -9,7 +9,7 @@ import (
 // move changes a draft; false: it cannot.
 type move func(*draft) bool
 
-// moves are all small changes of a draft: layers over a boundary, stages merged and split, strategies, tensor degrees, the micro-batch, devices.
+// moves are all small changes of a draft: of boundaries, numbers of stages, strategies, tensor degrees, micro-batch and devices.
 func (r *refiner) moves(d *draft) []move {
 	var all []move
 	for i := range d.stages {
@@ -42,7 +42,7 @@ func (r *refiner) moves(d *draft) []move {
 	return append(all, r.transfers(d)...)
 }
 
-// shift moves the boundary after a stage by n layers; they take the strategy of their new neighbour.
+// shift moves the boundary after a stage by n layers. They take the strategy of their new neighbour.
 func (d *draft) shift(stage, n int) bool {
 	a, b := &d.stages[stage], &d.stages[stage+1]
 	switch {
@@ -77,7 +77,7 @@ func (r *refiner) merge(d *draft, stage int) bool {
 	return true
 }
 
-// splits cut a stage in two: by groups, or its one group in halves.
+// splits cut a stage in two. A single group is halved; of several groups, one is separated from the others.
 func (r *refiner) splits(d *draft, stage int) []move {
 	s := &d.stages[stage]
 	if len(s.strategies) < 2 || len(d.stages) >= r.model.Choices().MostStages {
@@ -112,7 +112,7 @@ func (r *refiner) splits(d *draft, stage int) []move {
 	return all
 }
 
-// transfers move devices of a class from one stage to another, from the unused ones to a stage, or out of use.
+// transfers move devices of a class between two stages, or between a stage and the unused devices.
 func (r *refiner) transfers(d *draft) []move {
 	const unused = -1
 	var all []move
@@ -162,7 +162,7 @@ func (r *refiner) transfers(d *draft) []move {
 	return all
 }
 
-// amounts are the numbers of devices, of so many, that are moved at a time: multiples of step.
+// amounts are numbers of devices to move at a time: multiples of step, at most have.
 func (r *refiner) amounts(class, have, step int) []int {
 	per := r.model.Classes()[class].PerMachine
 	var all []int
@@ -208,7 +208,7 @@ func (r *refiner) give(s *part, class, n, tensor int) bool {
 	return true
 }
 
-// tidy sets layers back to their group's tensor degree where the stage's groups do not allow their own.
+// tidy resets the tensor degree of layers to that of their group if the groups of the stage do not allow another.
 func (r *refiner) tidy(s *part) {
 	degrees := r.degrees(s)
 	for i := range s.strategies {
@@ -218,7 +218,7 @@ func (r *refiner) tidy(s *part) {
 	}
 }
 
-// degrees are the tensor degrees that layers of a stage may have beside that of its group: none in a stage of several groups.
+// degrees are the tensor degrees that layers may have besides that of their group: none in a stage of several groups.
 func (r *refiner) degrees(s *part) (all []int) {
 	if len(s.groups) != 1 {
 		return nil
@@ -232,8 +232,8 @@ func (r *refiner) degrees(s *part) (all []int) {
 	return all
 }
 
-// strategyMoves change one part of the strategy of some layers of a stage: of all, of each run of equal layers with one strategy, and of such a run's
-// first and last layer.
+// strategyMoves change one part of the strategy of some layers of a stage: of all layers, of each run of equal layers with one
+// strategy, and of the first and last layer of such a run.
 func (r *refiner) strategyMoves(d *draft, stage int) []move {
 	s := &d.stages[stage]
 	o, kinds := r.model.Choices(), r.model.Kinds()

@@ -12,19 +12,19 @@ import (
 	"evenkeel/planner/costmodel"
 )
 
-// refiner works on one plan after another, and remembers prices.
+// refiner refines one plan after another, and remembers prices.
 type refiner struct {
 	model *costmodel.Model // of the spread of the plan that is refined
 	*memory
 	known  map[*costmodel.Model]*memory
 	rng    *rand.Rand
 	batch  int
-	left   int   // prices that it may still compute
+	left   int   // number of plans that it may still price
 	micros []int // micro-batches to try, rising
 	upward bool  // stages take devices of a class from its first on, not from its last
 }
 
-// memory is what depends on the model alone, and the prices that were computed with it.
+// memory is what depends only on the model, and the prices computed with it.
 type memory struct {
 	times   *costmodel.ReplicaTimes
 	pricer  *costmodel.Pricer
@@ -32,20 +32,21 @@ type memory struct {
 	tensors [][]int // tensor degrees of each class
 }
 
-// refinements bounds the work: so many plans of 32 layers on 25 devices are priced, fewer of more layers, and a tenth at least on fewer devices.
+// refinements is the number of plans priced for 32 layers on 25 devices. It falls with more layers, and with fewer devices, down
+// to a tenth.
 const refinements = 200000
 
 // Plan is a plan as refining takes and returns it.
 type Plan struct {
-	Model       *costmodel.Model // of the plan's spread; plans of one spread have the same model
+	Model       *costmodel.Model // for the plan's spread; plans of one spread share it
 	GlobalBatch int              // samples of an iteration
 	MicroBatch  int              // samples of a micro-batch
 	Stages      []costmodel.Stage
 }
 
-// Run returns plans that are quicker than those given, at most one for each. job is the model before any spread, whose size says how much work
-// there is; exact asks for five times as much. When ctx has ended, it refines a little all the same.
-func Run(ctx context.Context, job *costmodel.Model, plans []Plan, exact bool) []Plan {
+// Run returns quicker plans than those given, at most one for each. job is the model without any spread; its size decides
+// how much work is done. If ctx has already ended, Run still refines a little.
+func Run(ctx context.Context, job *costmodel.Model, plans []Plan) []Plan {
 	all := make([]*refinement, len(plans))
 	each(len(plans), func(r *refiner, i int) {
 		f := &refinement{model: plans[i].Model, rng: rand.New(rand.NewPCG(1, uint64(i))), batch: plans[i].GlobalBatch}
@@ -62,10 +63,7 @@ func Run(ctx context.Context, job *costmodel.Model, plans []Plan, exact bool) []
 		hurry(context.WithoutCancel(ctx), all, hurried*32/max(32, layers))
 	} else {
 		prices := refinements * 32 / max(32, layers) / len(plans) * min(800, max(80, layers*devices)) / 800
-		if exact {
-			prices *= 5
-		}
-		// Half of the work goes to all, the other half to those that are the quickest then.
+		// Half of the work is for all plans, the other half for those that are then the quickest.
 		each(len(all), func(r *refiner, i int) { r.search(ctx, all[i], prices/2) })
 		last := min(finalists, len(all))
 		byPrice(all)
@@ -89,8 +87,8 @@ func byPrice(all []*refinement) {
 	})
 }
 
-// each calls work for so many plans, on all processors, with a refiner that no other call has at the time. What a refiner remembers changes no price,
-// so the outcome does not depend on which one it is.
+// each calls work for a number of plans on all processors. No two calls share a refiner at the same time. What a refiner remembers
+// changes no price, so the result does not depend on which refiner does the work.
 func each(plans int, work func(r *refiner, i int)) {
 	next := make(chan int)
 	var group sync.WaitGroup
@@ -109,7 +107,8 @@ func each(plans int, work func(r *refiner, i int)) {
 	group.Wait()
 }
 
-// search refines a plan with so many prices: half for descents from the best and from near it, half for a walk, and a last descent.
+// search refines a plan by pricing this number of plans: half in descents from the best plan and from changes of it, half in a
+// walk. A last descent follows.
 func (r *refiner) search(ctx context.Context, f *refinement, prices int) {
 	r.take(f)
 	r.left = prices / 2
@@ -119,7 +118,7 @@ func (r *refiner) search(ctx context.Context, f *refinement, prices int) {
 	f.best = r.descend(ctx, best)
 }
 
-// finalists is how many plans the second half of the work goes to.
+// finalists is the number of plans for which the second half of the work is done.
 const finalists = 3
 
 // refinement is a plan that is being refined, and the state from which work on it goes on.
@@ -132,7 +131,7 @@ type refinement struct {
 	best   *draft
 }
 
-// take turns the refiner to a refinement.
+// take makes the refiner work on a refinement.
 func (r *refiner) take(f *refinement) {
 	r.model, r.rng, r.batch, r.upward, r.micros = f.model, f.rng, f.batch, f.upward, microBatches(f.model, f.batch)
 	if r.known[r.model] == nil {
@@ -146,7 +145,7 @@ func (r *refiner) take(f *refinement) {
 	r.memory = r.known[r.model]
 }
 
-// microBatches are the divisors of a global batch up to what all devices together were profiled for.
+// microBatches are the divisors of a global batch, up to the largest micro-batch profiled times the number of devices.
 func microBatches(m *costmodel.Model, batch int) []int {
 	devices := 0
 	for _, k := range m.Classes() {
@@ -156,7 +155,7 @@ func microBatches(m *costmodel.Model, batch int) []int {
 	return slices.DeleteFunc(costmodel.Divisors(batch), func(b int) bool { return b > most })
 }
 
-// improve is the quickest draft that descents from random changes of the best one find; at least the best itself.
+// improve descends from random changes of the best draft, and returns the best draft found.
 func (r *refiner) improve(ctx context.Context, best *draft) *draft {
 	for r.left > 0 && ctx.Err() == nil {
 		d := best.clone()

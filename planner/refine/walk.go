@@ -9,8 +9,8 @@ import (
 // threshold is the share by which a step may lengthen an iteration when a walk begins.
 const threshold = 0.02
 
-// wander is the quickest draft on a random walk from a draft: a step is taken unless it lengthens the iteration by more than a threshold, which falls to
-// nothing over so many prices.
+// wander is the quickest draft on a random walk. It takes a step unless that lengthens the iteration by more than a threshold,
+// which falls to 0 during the walk.
 func (r *refiner) wander(ctx context.Context, d *draft, prices int) *draft {
 	best := d
 	for n := range prices {
@@ -33,7 +33,7 @@ func (r *refiner) wander(ctx context.Context, d *draft, prices int) *draft {
 	return best
 }
 
-// step changes a draft at random; false: it cannot, and may have spoilt it.
+// step changes a draft at random; false: the change is impossible, and the draft may be broken.
 func (r *refiner) step(d *draft) bool {
 	i := r.rng.IntN(len(d.stages))
 	switch r.rng.IntN(10) {
@@ -61,7 +61,7 @@ func (r *refiner) step(d *draft) bool {
 		return len(all) > 0 && pick(r, all)(d)
 	case 8:
 		return i+1 < len(d.stages) && r.merge(d, i)
-	default: // what two stages have changes place
+	default: // two stages swap their devices
 		if i+1 == len(d.stages) {
 			return false
 		}
@@ -100,7 +100,7 @@ func (r *refiner) hand(d *draft, i int) bool {
 	return true
 }
 
-// transfer moves devices of a class to a stage from another, or from or to those unused.
+// transfer moves devices of a class between two stages, or between a stage and the unused devices.
 func (r *refiner) transfer(d *draft, to int) bool {
 	class := r.rng.IntN(len(r.pool))
 	left := r.pool[class]
@@ -133,7 +133,7 @@ func (r *refiner) transfer(d *draft, to int) bool {
 	return holders[from] == to || r.give(d.own(to), class, n, t)
 }
 
-// of is the group of a class in a stage; nil: it has none.
+// of is the group of a class in a stage; nil: the stage has none.
 func (s *part) of(class int) *team {
 	for i := range s.groups {
 		if s.groups[i].class == class {
@@ -164,12 +164,12 @@ func (r *refiner) restrategise(d *draft, i int) bool {
 	return true
 }
 
-// hurried bounds the work on a search that was ended: so many plans of 32 layers are priced.
+// hurried is the number of plans of 32 layers that are priced after a search was interrupted.
 const hurried = 24000
 
-// hurry refines by successive halving (Jamieson and Talwalkar, 2016), with so many prices in all: the same number for each plan, then twice as many
-// for each of the quicker half, until one is left. The plan that wins often has another number of stages than the one that leads at first. In so
-// little work walks find more than descents.
+// hurry refines by successive halving (Jamieson and Talwalkar, 2016), with this number of prices in all: the same number for each
+// plan, then twice as many for each plan of the quicker half, until one is left. The plan that wins often has another number of
+// stages than the one that leads at first. With so few prices, walks find more than descents.
 func hurry(ctx context.Context, all []*refinement, prices int) {
 	rounds := bits.Len(uint(len(all)))
 	portion := prices / max(1, rounds*len(all))

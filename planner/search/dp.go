@@ -7,10 +7,10 @@ import (
 	"sync"
 )
 
-// table is the dynamic programming under one condition, from the last stage to the first. It works level by level: the states of one number of
-// stages are extended by one more stage in front. A state is the layer that its stages begin with, the devices that they took and the kind of the
-// first of them. It keeps the Pareto points of (largest step, the first stage's own step, sum of steps, largest per-iteration cost) over all choices
-// of these stages.
+// table is the dynamic programming under one condition, from the last stage to the first. It works level by level: each level
+// adds one stage in front of the states of the level before. A state is the first layer of its stages, the devices that they
+// take, and the kind of the first stage. It keeps the Pareto points of (largest step, step of the first stage, sum of steps,
+// largest per-iteration cost) over all choices of these stages.
 type table struct {
 	costs       Costs
 	pool        []int
@@ -20,12 +20,12 @@ type table struct {
 	least, most int
 	rootBound   float64   // lower bound on every total under this condition, known before the search
 	work        []float64 // sum of the least work of layers 0..i-1
-	heaviest    []float64 // the largest of these layers' least work
+	heaviest    []float64 // the largest least work of one of these layers
 	speed       []float64 // of a device of each class, in units of the work
 	fastest     float64   // speed of the fastest shape
 
-	nodes    []node      // all Pareto points; the worker that fills the table lends the memory
-	before   []node      // the points of the state that is being extended, side by side
+	nodes    []node      // all Pareto points, in memory of the worker that fills the table
+	before   []node      // the points of the state that is being extended
 	visited  int         // states
 	quick    bool        // the first pass, which keeps one point for each state
 	width    int         // states kept for each number of stages, 0: all
@@ -40,7 +40,7 @@ type table struct {
 // node is a Pareto point of a state: a choice of its stages, linked to the stages behind.
 type node struct {
 	max           float64 // largest step of all stages but the first
-	own           float64 // step of the first, to which receiving its input will be added
+	own           float64 // step of the first stage, without receiving its input
 	sum           float64
 	perIteration  float64
 	busy, passing float64
@@ -53,7 +53,7 @@ type node struct {
 // key identifies a state of a given number of stages.
 type key struct {
 	from, kind int32
-	used       int64 // devices taken, of all classes in one number
+	used       int64 // devices taken of each class, encoded as one number
 }
 
 type state struct {
@@ -62,21 +62,14 @@ type state struct {
 	nodes []int32
 }
 
-// maxNodes bounds the memory of a table, about 90 bytes each.
+// maxNodes bounds the memory of a table. A node takes about 90 bytes.
 const maxNodes = 4 << 20
 
 func newTable(c Costs, tolerance float64) *table {
-	s := &table{costs: c, factor: 1 - tolerance, pool: c.Pool(), shapes: c.Shapes(), lowest: math.Inf(1)}
+	s := &table{costs: c, factor: 1 - tolerance, pool: c.Pool(), grain: c.Grain(), shapes: c.Shapes(), lowest: math.Inf(1)}
 	s.least, s.most = c.Degrees()
 	for i := range s.shapes {
 		s.kinds = append(s.kinds, c.Kind(i))
-	}
-	s.grain = make([]int, len(s.pool))
-	for i := range s.grain {
-		s.grain[i] = 1
-	}
-	if g, ok := c.(grainer); ok {
-		s.grain = g.Grain()
 	}
 	layers := c.Layers()
 	s.work, s.heaviest = make([]float64, layers+1), make([]float64, layers+1)
@@ -119,13 +112,13 @@ func (s *table) rate(devices []int) float64 {
 	return v
 }
 
-// rest is the least that the stages of the remaining layers add to a plan: their largest step, the sum of their steps, and their number.
+// rest is the least that the remaining layers add to a plan: the largest step, the sum of steps, and the number of stages.
 type rest struct {
 	largest, sum float64
 	stages       int
 }
 
-// rest is that of the first so many layers on devices of a summed speed; +Inf without devices.
+// rest is the rest for the first layers, on devices of this total speed; +Inf without devices.
 func (s *table) rest(layers int, speed float64) rest {
 	if layers == 0 {
 		return rest{}
@@ -133,20 +126,20 @@ func (s *table) rest(layers int, speed float64) rest {
 	if !(speed > 0) {
 		return rest{sum: math.Inf(1)}
 	}
-	// A stage has at least one layer, so with few layers not all devices find work.
+	// A stage has at least one layer, so a few layers cannot use all devices.
 	speed = min(speed, float64(layers)*s.fastest)
 	w := s.work[layers]
 	return rest{max(w/speed, s.heaviest[layers]/s.fastest), w / min(speed, s.fastest), 1}
 }
 
-// lowerBound is a lower bound on the total of any plan whose last stages are summed up by f, with this rest before them.
+// lowerBound is a lower bound on the total of any plan with this rest before the stages of f.
 func (s *table) lowerBound(f Front, r rest) float64 {
-	// Rounding must not prune an equal total.
+	// The factor keeps rounding from pruning an equal total.
 	return s.costs.Total(Front{max(f.Max, r.largest), f.Sum + r.sum, f.PerIteration, f.Stages + r.stages}) * (1 - 1e-12)
 }
 
-// fill visits all states that may lead to a total below limit; with a width it keeps only that many for each number of stages. A quick pass keeps
-// one point for each state.
+// fill visits all states that may lead to a total below limit. width, if above 0, limits the states of each number of stages. A
+// quick pass keeps one point for each state.
 func (s *table) fill(ctx context.Context, limit float64, width int, quick bool) {
 	limit = s.factor * min(limit, s.lowest)
 	s.nodes, s.quick, s.width, s.complete = s.nodes[:0], quick, width, true
@@ -179,13 +172,13 @@ func (s *table) fill(ctx context.Context, limit float64, width int, quick bool) 
 	s.mu.Unlock()
 }
 
-// frontier holds the states of one number of stages, in the order in which they were reached, so that results do not depend on a map's order.
+// frontier holds the states of one number of stages in the order of discovery, so that results do not depend on map order.
 type frontier struct {
 	index map[key]*state
 	order []*state
 }
 
-// extend puts every possible stage in front of those of st, and returns the limit, which falls when a cheaper plan is found.
+// extend puts every possible stage in front of st. It returns the limit, which falls when a cheaper plan is found.
 func (s *table) extend(st *state, next *frontier, stages int, limit float64) float64 {
 	to := int(st.from)
 	low := Front{Max: math.Inf(1), Sum: math.Inf(1), PerIteration: math.Inf(1)}
@@ -235,19 +228,21 @@ shapes:
 	return limit
 }
 
-// stageBound is a lower bound on the total of any plan in which a stage of layers from..to-1, on devices of a summed speed, precedes these stages.
+// stageBound is a lower bound on the total of any plan with a stage of layers from..to-1, on devices of this total speed, before
+// these stages.
 func (s *table) stageBound(low Front, to, from int, speed, busy, passing float64, stages int) float64 {
 	step := (s.work[to] - s.work[from]) / speed
 	return s.costs.Total(Front{max(low.Max, step+busy), low.Sum + step + passing, low.PerIteration, stages}) * (1 - 1e-12)
 }
 
-// join puts a stage, at each of its points, in front of each Pareto point of st. These are in s.before, and none is below low in any number.
+// join puts a stage, at each of its points, in front of each Pareto point of st. These points are in s.before; none is below low
+// in any number.
 func (s *table) join(st *state, next *frontier, c Choice, points []Point, used []int, low Front, left rest, limit float64) float64 {
 	var to *state
 	for _, p := range points {
 		own := p.Step + c.Busy
 		if s.lowerBound(Front{max(low.Max, own), low.Sum + p.Step + c.Passing, max(low.PerIteration, p.PerIteration), low.Stages}, left) > limit {
-			continue // whatever comes after it
+			continue // with any of the points
 		}
 		for i := range s.before {
 			a := &s.before[i]
@@ -275,7 +270,7 @@ func (s *table) join(st *state, next *frontier, c Choice, points []Point, used [
 	return limit
 }
 
-// at finds or makes the state of stages that begin with c and take these devices.
+// at finds or creates the state whose first stage is c and whose stages use these devices.
 func (f *frontier) at(s *table, c Choice, used []int) *state {
 	k := key{from: int32(c.From), kind: int32(s.kinds[c.Shape])}
 	for class, n := range used {
@@ -300,7 +295,7 @@ func (s *table) node(n int32) node {
 // insert keeps b unless a point of the state dominates it, and drops the points that b dominates.
 func (s *table) insert(st *state, b node) {
 	if s.quick && len(st.nodes) > 0 {
-		// The first pass keeps one plan for each state: the cheapest if nothing came before it.
+		// The first pass keeps the cheapest plan of each state, as if no stage came before it.
 		a := &s.nodes[st.nodes[0]]
 		if s.totalAlone(&b) < s.totalAlone(a) {
 			*a = b
@@ -311,7 +306,7 @@ func (s *table) insert(st *state, b node) {
 	for _, n := range st.nodes {
 		a := &s.nodes[n]
 		if a.dominates(&b) {
-			return // and b dominates none of those before a, as a would
+			return // no point before a is dominated by b, or a would dominate it too
 		}
 		if b.dominates(a) {
 			place = n
@@ -347,7 +342,7 @@ func (s *table) totalAlone(n *node) float64 {
 	return s.costs.Total(Front{max(n.max, n.own), n.sum, n.perIteration, 1})
 }
 
-// record notes a complete plan, the cheapest of its number of stages, and returns the new limit.
+// record keeps a complete plan if it is the cheapest with its number of stages. It returns the new limit.
 func (s *table) record(b node, stages int, total float64) float64 {
 	k := Candidate{Total: total}
 	for n := b; ; n = s.node(n.next) {

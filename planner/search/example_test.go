@@ -22,6 +22,7 @@ func (four) Boundary(int, int, int, []int) (_, _ float64) { return 0, 0 }
 func (four) Work(_, layer int) float64                    { return float64(1 + layer) }
 func (four) Least([]float64) float64                      { return 0 }
 func (four) Exact() bool                                  { return true }
+func (four) Grain() []int                                 { return []int{1} }
 
 func (four) Total(f search.Front) float64 { return f.Sum + 7*f.Max + f.PerIteration }
 
@@ -41,7 +42,7 @@ func Example() {
 	for _, s := range r.Best[0].Choices {
 		fmt.Printf("layers %d to %d: %v s\n", s.From, s.To-1, s.Point.Step)
 	}
-	fmt.Printf("%v s; exact: %v\n", r.Best[0].Total, r.Exact())
+	fmt.Printf("%v s; exact: %v\n", r.Best[0].Total, r.Bound >= r.Best[0].Total)
 	// Output:
 	// layers 0 to 2: 6 s
 	// layers 3 to 3: 4 s

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// dropDominated drops points of states for which another state of as many stages leaves the same layers, begins with the same kind of stage and takes
-// no more of any device, and has a point that is as good.
+// dropDominated drops a point if another state of the same number of stages has a point that is as good, leaves the same layers,
+// begins with the same kind of stage, and takes no more devices of any class.
 func (s *table) dropDominated(level []*state) []*state {
 	type front struct{ from, kind int32 }
 	groups := map[front][]*state{}
@@ -35,7 +35,7 @@ func (a *node) dominates(b *node) bool {
 	return a.max <= b.max && a.own <= b.own && a.sum <= b.sum && a.perIteration <= b.perIteration
 }
 
-// leavesAtLeast says whether a leaves at least the devices that b leaves, at the same positions within machines.
+// leavesAtLeast says whether a leaves at least as many devices as b, at the same positions within machines.
 func (s *table) leavesAtLeast(a, b []int) bool {
 	for i := range a {
 		if a[i] > b[i] || (b[i]-a[i])%s.grain[i] != 0 {
@@ -53,8 +53,8 @@ func sum(list []int) int {
 	return n
 }
 
-// narrow keeps the width most promising states, by lower bound, in turns over the number of layers that are left: a low bound with many layers left
-// says less than one with few.
+// narrow keeps the width states with the lowest bounds, taking turns over the number of layers left: a low bound with many layers
+// left says less than one with few.
 func (s *table) narrow(level []*state, stages, width int) []*state {
 	type scored struct {
 		*state

@@ -35,9 +35,6 @@ type Result struct {
 	States int         // states visited
 }
 
-// Exact says whether Best[0] is proven to be the cheapest.
-func (r *Result) Exact() bool { return r.Bound >= r.Best[0].Total }
-
 // Options control how thorough a search is. The zero value: exact; reports no progress.
 type Options struct {
 	Progress  Progress
@@ -49,17 +46,17 @@ type Options struct {
 // plan so far (+Inf: none) and the lower bound.
 type Progress func(done, conditions int, best, bound float64)
 
-// widthWithoutPlan is how many states are kept if the first pass found no plan whose cost would prune the search.
+// widthWithoutPlan is the number of states kept if the first pass finds no plan, so that no cost prunes the search.
 const widthWithoutPlan = 2048
 
 // FirstPassWidth is how many states the first pass keeps for each number of stages.
 const FirstPassWidth = 48
 
-// Run finds the plan with the least Total over all conditions, whose totals must share one unit. A first pass by beam search finds a plan for every
-// condition; a second pass visits all states that could beat the cheapest of them. The result is exact to the tolerance unless ctx ends first, a
-// condition is not exact, or it has more states than are kept; Result.Bound then shows how much may be missed. The result depends on the
-// conditions alone, not on timing, as long as ctx does not end. If there is no plan, the error wraps ErrInfeasible, or is
-// ctx's.
+// Run finds the plan with the least Total over all conditions. All totals must have the same unit. A first pass by beam search
+// finds a plan for every condition; a second pass visits all states that could beat the cheapest of them. The result is exact
+// up to the tolerance, unless ctx ends, a condition is not exact, or it has more states than are kept; then Result.Bound shows
+// how much may be missed. The result depends on the conditions alone, not on timing, unless ctx ends. If there is no plan, the
+// error wraps ErrInfeasible, or is that of ctx.
 func Run(ctx context.Context, conditions []Costs, o Options) (*Result, error) {
 	if len(conditions) == 0 {
 		return nil, fmt.Errorf("%w: no preset condition", ErrInfeasible)
@@ -69,7 +66,7 @@ func Run(ctx context.Context, conditions []Costs, o Options) (*Result, error) {
 		tables[i] = newTable(c, o.Tolerance)
 	}
 	s := &run{tables: tables, progress: o.Progress, limit: math.Inf(1)}
-	// In rounds, so that what a round finds prunes the next, whatever the number of processors.
+	// In rounds of fixed size, so that each round prunes the next in the same way on any number of processors.
 	byBound := slices.Clone(tables)
 	slices.SortStableFunc(byBound, func(a, b *table) int { return cmp.Compare(a.rootBound, b.rootBound) })
 	for round := range slices.Chunk(byBound, 8) {
@@ -92,7 +89,6 @@ func Run(ctx context.Context, conditions []Costs, o Options) (*Result, error) {
 	return s.result(ctx)
 }
 
-// run is one search.
 type run struct {
 	tables   []*table
 	progress Progress
@@ -109,13 +105,12 @@ func (s *run) lowerLimit() {
 	}
 }
 
-// each calls work for the tables on all processors.
 func (s *run) each(ctx context.Context, tables []*table, work func(*table)) {
 	queue := make(chan *table)
 	var group sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		group.Go(func() {
-			var nodes []node // of one table after another
+			var nodes []node // memory for one table after another
 			for t := range queue {
 				t.nodes = nodes[:0]
 				work(t)
@@ -133,7 +128,6 @@ func (s *run) each(ctx context.Context, tables []*table, work func(*table)) {
 	group.Wait()
 }
 
-// report reports progress.
 func (s *run) report() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,7 +160,7 @@ func (s *run) result(ctx context.Context) (*Result, error) {
 		}
 		return nil, fmt.Errorf("%w under any of %d conditions", ErrInfeasible, len(s.tables))
 	}
-	// Equal costs: fewer stages, then the earlier condition, so that the choice does not depend on how the search rounds.
+	// Of equal costs, fewer stages come first, then the earlier condition.
 	slices.SortStableFunc(r.Best, func(a, b Candidate) int {
 		return cmp.Or(cmp.Compare(a.Total, b.Total), cmp.Compare(len(a.Choices), len(b.Choices)), cmp.Compare(a.Condition, b.Condition))
 	})

@@ -345,7 +345,7 @@ func TestWidthWithoutPlan(t *testing.T) {
 	layers := FirstPassWidth + 10
 	c := &hidden{listed{work: [][]float64{make([]float64, layers)}, pool: []int{2}, shapes: []Shape{{1}}, grain: []int{1}}}
 	r, err := Run(context.Background(), []Costs{c}, Options{})
-	if err != nil || len(r.Best) != 1 || r.Best[0].Choices[1].From != 1 || !r.Exact() {
+	if err != nil || len(r.Best) != 1 || r.Best[0].Choices[1].From != 1 || r.Bound < r.Best[0].Total {
 		t.Errorf("%+v, %v", r, err)
 	}
 	// Who asks for a narrow search gets it.

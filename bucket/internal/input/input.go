@@ -1,4 +1,4 @@
-// Package input makes the checksums of what is read, and the errors that are the fault of a file or a setting.
+// Package input makes checksums of input, and errors about bad files and settings.
 package input
 
 import (
@@ -12,10 +12,10 @@ import (
 	"evenkeel/internal/badinput"
 )
 
-// Err is what errors.Is finds in them.
+// Err is wrapped by all errors of Errorf.
 var Err = badinput.New("bucket: bad input")
 
-// Errorf makes an error whose text is the format's alone: it names file, line and field where there are any.
+// Errorf makes an error with this text alone. It should name file, line and field.
 func Errorf(format string, args ...any) error { return &bad{fmt.Sprintf(format, args...)} }
 
 type bad struct{ text string }

@@ -1,13 +1,13 @@
-// Package ordering sorts the samples of an epoch by a mode's groups, and draws the chance that moves them.
+// Package ordering sorts the samples of an epoch by the groups of a mode, and draws the random numbers that move them.
 package ordering
 
-// Unit is the whole of a length in which its jitter is counted.
+// Unit is the jitter that moves a sample by its whole length.
 const Unit = 1 << 16
 
-// MostWidth is the largest part of its length by which a sample moves.
+// MostWidth is the largest jitter.
 const MostWidth = 3 * Unit
 
-// FewGroups is the number above which groups are of several lengths.
+// FewGroups is the largest number of groups. If there are more lengths, a group has several.
 const FewGroups = 1 << 20
 
 // Mix joins two numbers to a seed (the finaliser of Steele et al., SplitMix, 2014).

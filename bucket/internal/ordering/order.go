@@ -6,17 +6,17 @@ import (
 	"sync"
 )
 
-// Keys say how an epoch is ordered: by group, and by chance within each.
+// Keys say how an epoch is ordered: by group, and at random within each group.
 type Keys struct {
 	Seed, Epoch uint64
-	Salt        uint64 // of the two, for what moves lengths
-	Groups      int    // the last one holds the samples that are left out
+	Salt        uint64 // a hash of both, for the random numbers that move lengths
+	Groups      int    // number of groups; the last one holds the samples that are left out
 	Limit       uint32 // longer samples are cut to this length
-	// Group is the group of a sample at a position, of a length.
+	// Group is the group of the sample at a position, with a length.
 	Group func(position int, length uint32) int
 }
 
-// NewKeys are those of an epoch without its groups.
+// NewKeys makes the keys of an epoch without groups.
 func NewKeys(seed, epoch uint64) Keys {
 	return Keys{Seed: seed, Epoch: epoch, Salt: Mix(epoch, seed^0x6a09e667f3bcc909)}
 }
@@ -35,11 +35,11 @@ type Order struct {
 	Index []uint32
 
 	start []int    // by group, and the end of the last one
-	pad   []uint32 // by group: no sample of it, or of a group before it, is longer
-	sum   []uint64 // of the lengths of all groups before each
+	pad   []uint32 // by group: the longest length of this group and all groups before it
+	sum   []uint64 // by group: the sum of the lengths of all groups before it
 }
 
-// New lays out the groups. It passes over the lengths once.
+// New lays out the groups. It reads the lengths once.
 func New(l []uint32, k Keys) *Order {
 	o := &Order{Keys: k, start: make([]int, k.Groups+1), pad: make([]uint32, k.Groups), sum: make([]uint64, k.Groups+1)}
 	half := len(l) / 2
@@ -75,20 +75,20 @@ func (k *Keys) tally(l []uint32, from, to int) []tally {
 	return out
 }
 
-// Batched is how many samples are ordered, without those left out.
+// Batched is the number of samples, without those that are left out.
 func (o *Order) Batched() int { return o.start[len(o.start)-2] }
 
-// Groups is the number of groups of the samples that are ordered.
+// Groups is the number of groups, without that of the samples that are left out.
 func (o *Order) Groups() int { return len(o.start) - 2 }
 
 // Start is the first position of a group.
 func (o *Order) Start(group int) int { return o.start[group] }
 
-// Pad is a length than which no sample of a group, or of a group before it, is longer.
+// Pad is the longest length of a group and all groups before it.
 func (o *Order) Pad(group int) int { return int(o.pad[group]) }
 
-// Fill sorts all samples: a counting sort in two halves side by side, stable, so that a
-// group holds its samples in the data set's order before the shuffle.
+// Fill sorts all samples with a counting sort, in two halves at the same time. The sort is stable: before the shuffle, a group has its
+// samples in the order of the data set.
 func (o *Order) Fill(l []uint32) {
 	index := make([]uint32, len(l))
 	groups := len(o.start) - 1
@@ -111,7 +111,7 @@ func (o *Order) Fill(l []uint32) {
 	o.Index = index
 }
 
-// both runs two functions side by side.
+// both runs two functions at the same time.
 func both(a, b func()) {
 	var wait sync.WaitGroup
 	wait.Go(a)
@@ -133,7 +133,7 @@ func (o *Order) shuffles(from, to int, index []uint32) {
 	}
 }
 
-// shuffle is Fisher and Yates's, with a generator of the group's own, so that groups can be shuffled side by side.
+// shuffle is a Fisher-Yates shuffle. Each group has its own generator, so that groups can be shuffled at the same time.
 func (o *Order) shuffle(g int, samples []uint32) {
 	r := rand.NewPCG(o.Seed, Mix(o.Epoch, uint64(g)+1))
 	for i := uint64(len(samples)); i > 1; i-- {
@@ -149,7 +149,7 @@ func (o *Order) GroupAt(pos int) int {
 	return sort.Search(len(o.start)-1, func(g int) bool { return o.start[g+1] > pos })
 }
 
-// TokensBefore is the sum of the lengths before a position; within a group the mean counts.
+// TokensBefore is the sum of the lengths before a position; within a group, each sample counts with the mean length.
 func (o *Order) TokensBefore(pos int) float64 {
 	g := o.GroupAt(pos)
 	if g == len(o.start)-1 {

@@ -11,10 +11,10 @@ import (
 // SearchAnchors is the anchor search (Huawei, training method for sequence models): durations are recorded by length and
 // batch, an anchor duration is chosen among them, and a length takes the largest batch that lasts no longer.
 //
-// Departures. The patent has one anchor T and moves it until the epoch time meets a condition. Here lengths are not gathered in
-// buckets, and there may be several anchors, rising by a factor at least: a length takes the largest that its most efficient
-// batch reaches. Few anchors let batches of many lengths share a step; many anchors keep all batches efficient. The factor is the
-// largest with which the work of all samples stays within slack of the least possible; 1 makes every recorded duration an anchor.
+// Deviations: the patent has one anchor and moves it until the epoch time meets a condition. Here lengths are not gathered in buckets,
+// and there may be several anchors, each longer than the one before by at least a factor. A length takes the largest anchor that its most
+// efficient batch reaches. With few anchors, batches of many lengths can share a step; with many, all batches are efficient. The factor
+// is the largest with which the work of all samples is at most slack above the least possible; 1 makes every duration an anchor.
 func SearchAnchors(hist []uint32, c bucket.Cost, best []int, slack float64) []float64 {
 	var records []float64
 	for l, n := range hist {
@@ -51,10 +51,10 @@ func SearchAnchors(hist []uint32, c bucket.Cost, best []int, slack float64) []fl
 	return found
 }
 
-// FewSamples is the largest batch that no anchor makes smaller: one sample less would leave much of the duration unused.
+// FewSamples is the largest batch that is not shortened to an anchor: one sample fewer would leave much of the duration unused.
 const FewSamples = 16
 
-// ladder takes the shortest duration, then each next one that is longer by more than the factor.
+// ladder takes the shortest duration, then each next duration that is longer by more than the factor.
 func ladder(records []float64, factor float64) (out []float64) {
 	for _, r := range records {
 		if len(out) == 0 || r > out[len(out)-1]*factor {
@@ -78,7 +78,7 @@ func work(hist []uint32, c bucket.Cost, best []int, anchors []float64) (sum floa
 	return sum
 }
 
-// anchorOf is the largest anchor up to a duration, or the least.
+// anchorOf is the largest anchor up to a duration, or the shortest anchor.
 func anchorOf(anchors []float64, seconds float64) float64 {
 	if len(anchors) == 1 {
 		return anchors[0]

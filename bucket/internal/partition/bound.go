@@ -7,9 +7,8 @@ import (
 	"evenkeel/bucket"
 )
 
-// Efficient gives, for each length that occurs, the batch size with the least time per
-// sample and that time. Between two breaks t = a + bB, so t/B is monotone: only the
-// breaks, 1 and the cap can be best.
+// Efficient returns, for each length that occurs, the batch size with the least time per sample, and that time. Between two breaks
+// t = a + bB, so t/B is monotone, and only the breaks, 1 and the cap can be best.
 func Efficient(hist []uint32, c bucket.Cost) (best []int, rate []float64) {
 	best, rate = make([]int, len(hist)), make([]float64, len(hist))
 	for l, n := range hist {
@@ -19,7 +18,7 @@ func Efficient(hist []uint32, c bucket.Cost) (best []int, rate []float64) {
 		top := c.Cap(l)
 		rate[l] = math.Inf(1)
 		try := func(b int) {
-			// Of equals the largest, which comes first.
+			// Of equally good batches the largest wins, because it comes first.
 			if r := c.Seconds(l, b) / float64(b); b <= top && r < rate[l]*(1-1e-12) {
 				best[l], rate[l] = b, r
 			}
@@ -35,9 +34,9 @@ func Efficient(hist []uint32, c bucket.Cost) (best []int, rate []float64) {
 	return best, rate
 }
 
-// Bound is the lower bound of the epoch time in seconds, from the least time per sample of each length: no schedule on ranks of
-// these speeds is shorter. A sample of a length may ride in a batch of any longer length that occurs. Alone: it may not, as where samples
-// have two lengths, with both of which seconds rise: then none takes less than in batches of its own kind.
+// Bound is a lower bound on the epoch time in seconds, on ranks of these speeds, from the least time per sample of each length. A sample
+// may be in a batch of any longer length that occurs. alone: a sample takes least in batches of its own kind; that holds for two lengths,
+// as seconds rise with both.
 func Bound(hist []uint32, rate, speeds []float64, alone bool) float64 {
 	speed, sum, least := 0.0, 0.0, math.Inf(1)
 	for _, v := range speeds {
@@ -54,8 +53,8 @@ func Bound(hist []uint32, rate, speeds []float64, alone bool) float64 {
 	return sum / speed
 }
 
-// Boundaries cuts the lengths of a histogram into at most n ranges of equal work, samples times rate, and returns their
-// upper lengths. Each is a length that occurs, the last the longest.
+// Boundaries cuts the lengths of a histogram into at most n ranges of equal work (samples times rate), and returns the longest length of
+// each range.
 func Boundaries(hist []uint32, rate []float64, n int) []int {
 	var total float64
 	hi := 0
@@ -79,7 +78,7 @@ func Boundaries(hist []uint32, rate []float64, n int) []int {
 	return out
 }
 
-// Bands are twelve ranges of lengths of equal work, for people; batch is the batch of a length.
+// Bands are twelve ranges of lengths of equal work, for people to read; batch is the batch of a length.
 func Bands(hist []uint32, rate []float64, c bucket.Cost, batch func(length int) int) (out []bucket.Band) {
 	for _, u := range Boundaries(hist, rate, 12) {
 		b := batch(u)
@@ -93,7 +92,7 @@ func Bands(hist []uint32, rate []float64, c bucket.Cost, batch func(length int) 
 	return out
 }
 
-// StepSize is what each of so many steps holds, in the mean; tokens are those of a sample of a length.
+// StepSize is the mean size of a step, in samples and in tokens; of is the tokens of a sample of a length.
 func StepSize(hist []uint32, steps int, of func(length int) int) (samples, tokens float64) {
 	for l, n := range hist {
 		if n > 0 {

@@ -15,24 +15,23 @@ type cutter struct {
 	classes []class
 	places  int
 	shift   float64 // part of a batch by which one cycle is smaller
-	enough  int     // samples that the first batch of that cycle has at least
-	few     bool    // the epoch has few batches: its size jumps with the scale
-	late    int     // steps by which a place may wait for shorter samples
-	// durations, if any, are those of the cycles, in place of the anchors.
+	enough  int     // least number of samples of the first batch of that cycle
+	few     bool    // the epoch has few batches, so its number of cycles is not a smooth function of the scale
+	late    int     // number of steps for which a place may wait for shorter samples
+	// durations, if any, are the durations of the cycles, instead of anchors.
 	durations []float64
 }
 
-// take takes a batch off the row.
 func (c *cutter) take(pos, longest int, most float64) (n, pad int) {
 	return c.row.Take(pos, longest, most*(1+1e-9), c.Size)
 }
 
-// all cuts the samples from position end down to position stop into batches. A batch lasts no longer than the anchor times scale times
-// the share of its place. It returns the batches by class, the number of cycles, and the position below which nothing is cut.
+// all cuts the samples from position end down to position stop into batches. A batch lasts no longer than the anchor times scale times the
+// share of its place. It returns the batches by class, the number of cycles, and the position below which nothing is cut.
 //
-// A place whose share has no room for a sample waits for shorter samples. One cycle has fewer samples, by up to a batch, as shift (0 to 1)
-// says: that moves all batches after it, so they differ between epochs even where nothing else is random. A last cycle that is less than half
-// full is not cut. size is the number of cycles, where the last one counts by how full it is.
+// A place whose share is too short for a sample waits for shorter samples. One cycle has fewer samples, by the part shift of a batch. That
+// moves all later batches, so that they differ between epochs even if nothing else is random. A last cycle that is less than half full is
+// not cut. size is the number of cycles, with the filled part of the last one.
 func (c *cutter) all(scale float64, end, stop int) (cuts [][]Cut, cycles, rest int, size float64) {
 	cuts = make([][]Cut, len(c.classes))
 	shifted := false
@@ -85,7 +84,7 @@ func (c *cutter) all(scale float64, end, stop int) (cuts [][]Cut, cycles, rest i
 	return cuts, cycles, stop, float64(cycles)
 }
 
-// dither is the random part of its share of the anchor that a batch takes which begins before pos.
+// dither is the random part of its duration to which the batch before pos is shortened.
 func (c *cutter) dither(longest, pos int, share float64) float64 {
 	if int(share*float64(c.Best[longest])) < c.DitherFrom {
 		return 1
@@ -93,14 +92,14 @@ func (c *cutter) dither(longest, pos int, share float64) float64 {
 	return 1 - c.Dither*float64(ordering.Mix(c.order.Salt, uint64(pos))>>11)/(1<<53)
 }
 
-// A place whose batch would have fewer than fewShared samples and fill less than poorly of its share waits for shorter samples, as long as it
-// is not late by too many steps.
+// A place waits for shorter samples if its batch would have fewer than fewShared samples and fill less than the part poorly of its share,
+// unless it has already waited for too many steps.
 const (
 	poorly    = .95
 	fewShared = 6
 )
 
-// even finds about the least scale with which the samples down to stop fill so many steps and no more.
+// even finds approximately the least scale with which the samples down to stop fill at most this number of steps.
 func (c *cutter) even(steps, end, stop int) float64 {
 	_, _, _, size := c.all(1, end, stop)
 	want, near := max(float64(steps), math.Ceil(size)), max(.05, 1.01/float64(c.places))
@@ -125,12 +124,12 @@ func (c *cutter) even(steps, end, stop int) float64 {
 	}
 	high := min(1, scale*1.02)
 	if scale = bisect(scale*.95, high); scale == high {
-		// With few steps and slow ranks the size jumps, and the estimate may be far off, by hundreds of steps.
+		// With few steps and slow ranks the size jumps, and the estimate may be wrong by hundreds of steps.
 		if _, _, _, size = c.all(high, end, stop); size > want {
 			scale = bisect(high, 1)
 		}
 	}
-	if c.few && want <= fewSteps { // as sizes jump, a much smaller scale may do
+	if c.few && want <= fewSteps { // the size jumps, so a much smaller scale may be enough
 		least := scale
 		size = want
 		for low := scale / 1.15; size <= 1.3*want && low > scale/32; low /= 1.15 {
@@ -145,11 +144,11 @@ func (c *cutter) even(steps, end, stop int) float64 {
 	return scale
 }
 
-// stepDurations are durations, one for each step, with which the order from end down to stop takes the least time: exact among the
-// candidates but for the grid of positions, and among steps of consecutive batches, all of which last up to the step's duration.
+// stepDurations finds a duration for each step with which the order from end down to stop takes the least time. It is exact, up to a grid
+// of positions, for candidate durations and steps of consecutive batches that last up to the duration of the step.
 //
-// In an epoch of a few steps equal ones waste what no later step makes good: a batch may end where the length changes, and
-// so pad nothing, only if its step may be a little shorter or longer than the others.
+// In an epoch of few steps, steps of equal duration waste time: a batch that ends where the length changes pads nothing, but that requires
+// steps that are a little shorter or longer than others.
 func (c *cutter) stepDurations(end, stop, steps int) []float64 {
 	longest := c.LongestStep()
 	candidates := make([]float64, 0, durationsTried)
@@ -157,7 +156,7 @@ func (c *cutter) stepDurations(end, stop, steps int) []float64 {
 		candidates = append(candidates, longest*math.Pow(leastDuration, float64(k)/(durationsTried-1)))
 	}
 	grid := (end-stop)/max(8, min(positionsTried*steps, placesTried/c.places)) + 1
-	// left[k] is the least time of what lies behind stop, up to position stop + k grid.
+	// left[k] is the least time of the samples between stop and position stop + k grid.
 	left := make([]float64, (end-stop+grid-1)/grid+1)
 	of := func(pos int) float64 { return left[(pos-stop+grid-1)/grid] }
 	total, after := make([]float64, len(candidates)), make([]int, len(candidates))
@@ -172,8 +171,8 @@ func (c *cutter) stepDurations(end, stop, steps int) []float64 {
 	}
 	for k := 1; k < len(left); k++ {
 		pos := min(end, stop+k*grid)
-		left[k] = math.Inf(1)                           // a step that stays within the grid's cell leads nowhere
-		if left[k] = try(pos); math.IsInf(left[k], 1) { // a cell has more samples than a step
+		left[k] = math.Inf(1)                           // a step must leave its cell of the grid
+		if left[k] = try(pos); math.IsInf(left[k], 1) { // no step can, as a cell has more samples than a step
 			left[k] = left[k-1] + longest
 		}
 	}
@@ -193,7 +192,7 @@ const (
 	placesTried    = 16_000
 )
 
-// reach is where a step ends that begins before pos and lasts no longer than a duration, and what it lasts.
+// reach is the end of a step that begins before pos and lasts at most a duration, and how long it lasts.
 func (c *cutter) reach(pos, stop int, duration float64) (end int, seconds float64) {
 	for _, class := range c.classes {
 		for range class.slots {

@@ -9,7 +9,7 @@ import (
 	"evenkeel/bucket"
 )
 
-// dealer makes steps of batches.
+// dealer combines batches into steps.
 type dealer struct {
 	cutter
 	ranks  []int // of each place
@@ -17,17 +17,17 @@ type dealer struct {
 	cuts   [][]Cut // by class
 	cycles int
 	rest   int              // positions below this one are not cut
-	more   map[int][]Placed // by step: second batches of short samples
+	more   map[int][]Placed // by step: additional batches of short samples
 	shares []float64        // of each place
 }
 
-// windows sorts the batches of each class by duration and shuffles them within windows. In a window no batch is shorter than the longest by
-// more than the tolerance.
+// windows sorts the batches of each class by duration and shuffles them within windows. In a window, no batch is shorter than the longest
+// by more than the tolerance.
 func (d *dealer) windows() {
 	for _, c := range d.cuts {
 		SortCuts(c)
 	}
-	near := func(from, to int) bool { // whether step to may join a window that begins with step from
+	near := func(from, to int) bool { // whether step to may be in a window that begins with step from
 		for k, class := range d.classes {
 			n := len(class.slots)
 			last := min((to+1)*n, len(d.cuts[k])) - 1
@@ -48,7 +48,7 @@ func (d *dealer) windows() {
 	}
 }
 
-// step gives the batches of a step by place; a place without samples waits.
+// step sets out to the batches of a step by place. A place may have none.
 func (d *dealer) step(i int, out []Cut) {
 	clear(out)
 	for k, class := range d.classes {
@@ -61,10 +61,10 @@ func (d *dealer) step(i int, out []Cut) {
 	}
 }
 
-// leastGap is the share of a step below which filling a wait is not worth a batch.
+// leastGap is the shortest wait, as a share of the step, that is filled with a batch.
 const leastGap = 0.012
 
-// room is how many of the shortest samples, at most rest, the waiting places can take.
+// room is the number of the shortest samples, at most rest, that waiting places can take.
 func (d *dealer) room(rest int) (used int) {
 	if rest == 0 {
 		return 0
@@ -73,10 +73,10 @@ func (d *dealer) room(rest int) (used int) {
 		n, _ := d.filler(gap, min(used+1, rest))
 		used = min(used+n, rest)
 	})
-	return used - used/16 // where more is left than fits, it makes a long step
+	return used - used/16 // samples that do not fit would make a long step
 }
 
-// waits calls f for every place that waits long enough in its step to be filled.
+// waits calls f for every place that waits long enough in its step to get another batch.
 func (d *dealer) waits(f func(step, place int, gap float64)) {
 	step := make([]Cut, d.places)
 	for i := range d.cycles {
@@ -93,7 +93,7 @@ func (d *dealer) waits(f func(step, place int, gap float64)) {
 	}
 }
 
-// filler is how many samples below a position fill a gap, 0 if one sample fills too much of it.
+// filler is the number of samples below a position that fill a gap; 0: a single sample fills too much of it.
 func (d *dealer) filler(gap float64, pos int) (n, pad int) {
 	pad = d.order.Pad(d.order.GroupAt(pos - 1))
 	if d.Cost.Seconds(pad, 1) > gap*.75 {
@@ -102,7 +102,7 @@ func (d *dealer) filler(gap float64, pos int) (n, pad int) {
 	return d.take(1<<31, pad, gap)
 }
 
-// fill gives the waiting places batches of the shortest samples, those that wait longest first.
+// fill gives waiting places batches of the shortest samples, starting with the places that wait longest.
 func (d *dealer) fill() {
 	type waiting struct {
 		step, place int
@@ -130,7 +130,7 @@ func (d *dealer) assemble() *Epoch {
 	last := d.cutRest()
 	turn := d.cycles + len(last)
 	if d.crumbs(last) {
-		// They would make a short step of their own; another step takes them instead.
+		// A step of their own would be short, so another step takes them.
 		i := d.r.IntN(d.cycles)
 		d.more[i] = append(d.more[i], last[0]...)
 		turn--
@@ -156,21 +156,21 @@ func (d *dealer) assemble() *Epoch {
 	return out
 }
 
-// crumbs says whether what is left is much less than a step and may join another step.
+// crumbs says whether the last samples are much less than a step, and may be added to another step.
 func (d *dealer) crumbs(last [][]Placed) bool {
 	if d.MicroBatches == 1 || len(last) != 1 || d.cycles == 0 {
 		return false
 	}
 	b := last[0][0]
 	of := b.Longest
-	if of >= len(d.Target) { // the longest of two lengths, of no sample perhaps
+	if of >= len(d.Target) { // two encoded lengths, which need not be those of any one sample
 		of = d.row.Next(int(b.Start) + 1)
 	}
 	return d.Cost.Seconds(b.Longest, int(b.Count)) < d.Target[of]/8
 }
 
-// cutRest makes steps of what is left, usually less than one step. Every place takes what it finishes within a duration; in the
-// last step that is the shortest duration with which nothing is left.
+// cutRest makes steps of what is left, which is usually less than one step. Every place takes what it finishes within a duration. The last
+// step has the shortest duration with which nothing is left.
 func (d *dealer) cutRest() (steps [][]Placed) {
 	for d.rest > 0 {
 		whole, left := d.within(d.rest, d.LongestBatch)
@@ -192,8 +192,8 @@ func (d *dealer) cutRest() (steps [][]Placed) {
 	return steps
 }
 
-// within cuts one step from the longest sample down, each place's batch within its share of the duration
-// and within memory, and returns how many samples are left.
+// within cuts one step from the longest sample down. Each batch stays within memory and its share of the duration. left is the number of
+// samples that are left.
 func (d *dealer) within(rest int, duration float64) (out []Placed, left int) {
 	at := make([]Placed, d.places)
 	for _, c := range d.classes {

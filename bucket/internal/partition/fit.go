@@ -8,8 +8,8 @@ import (
 	"evenkeel/bucket/internal/input"
 )
 
-// Fit finds the longest length that fits into a batch, and moves what is longer there or drops it, as the plan says. It
-// changes the histogram, and returns it up to that length, which it sets in the plan beside the number of samples dropped.
+// Fit finds the longest length that fits into a batch. It truncates longer samples to it or drops them, as the plan says. It changes the
+// histogram and returns it up to that length, and sets the limit and the number of dropped samples in the plan.
 func Fit(p *bucket.Plan, hist []uint32, c bucket.Cost) ([]uint32, error) {
 	longest := len(hist) - 1
 	p.Limit = longest

@@ -1,6 +1,5 @@
-// Package partition cuts an epoch of ordered samples into batches that last about as long as an anchor duration, and makes steps of batches
-// that end together. It knows nothing of what a sample's length means: samples of one length (package plain) and of two (package paired)
-// are both cut by it.
+// Package partition cuts an epoch of ordered samples into batches that last about as long as an anchor duration, and combines batches that
+// end together into steps. It does not know what a length means, so it serves samples of one length (package plain) and of two (paired).
 package partition
 
 import (
@@ -13,26 +12,26 @@ import (
 	"evenkeel/bucket/internal/ordering"
 )
 
-// Job is what batches cost and how long they may last.
+// Job says what batches cost and how long they may last.
 type Job struct {
 	Cost         bucket.Cost
 	Hist         []uint32
 	Best         []int                // by length: the most efficient batch
-	Target       []float64            // by length: the anchor duration, no longer than that batch takes
-	Size         func(length int) int // the largest batch of a length; of two lengths, of the longest of both
-	LongestBatch float64              // seconds: no batch of what is left at the end lasts longer
+	Target       []float64            // by length: the anchor duration, at most that of the most efficient batch
+	Size         func(length int) int // the largest batch of a length
+	LongestBatch float64              // seconds of the longest batch in the last steps
 	// Ranks, their speeds and the number of batches in a step, as in bucket.Config.
 	Speeds       []float64
 	MicroBatches int
 	bucket.Settings
 }
 
-// Row is the samples of an epoch in their order. Batches are cut off its end.
+// Row is the samples of an epoch in order. Batches are cut off its end.
 type Row interface {
 	// Next is the length of a batch that begins with the sample before a position.
 	Next(pos int) int
-	// Take is how many samples before a position, at least one, make a batch within most seconds and the size of their longest; and
-	// that longest. A batch begins with a sample of Next(pos), longest.
+	// Take is the number of samples before a position, at least one, that make a batch of at most most seconds and the size of its longest
+	// length, and that length. longest is Next(pos).
 	Take(pos, longest int, most float64, size func(length int) int) (n, pad int)
 }
 
@@ -43,13 +42,13 @@ type Cut struct {
 	Seconds      float64 // over the share of its class
 }
 
-// Placed is a batch and the length to which it is padded.
+// Placed is a batch, and the length to which it is padded.
 type Placed struct {
 	bucket.Batch
 	Longest int
 }
 
-// Epoch is an epoch as it is cut.
+// Epoch is an epoch that was cut.
 type Epoch struct {
 	Order   *ordering.Order
 	Steps   []uint32
@@ -57,7 +56,7 @@ type Epoch struct {
 	Scale   float64 // of the anchors
 }
 
-// Schedule is the epoch without what batches are padded to.
+// Schedule is the schedule of the epoch.
 func (e *Epoch) Schedule(p *bucket.Plan, of bucket.Samples) *bucket.Schedule {
 	batches := make([]bucket.Batch, len(e.Batches))
 	for i, b := range e.Batches {
@@ -79,9 +78,9 @@ func (e *Epoch) Predict(speeds []float64, measure func(Placed) bucket.Measured) 
 	return s.Score()
 }
 
-// Dispatch cuts an epoch: batches of the anchor duration from the longest sample down; steps of batches drawn from those of similar
-// duration; where fillers are wanted, short samples beside batches that end early; and one more step of what is left. Free, if given,
-// cuts the whole order into batches in its own way, unless ranks differ in what they can take.
+// Dispatch cuts an epoch: batches of the anchor duration, from the longest sample down; steps of random batches of similar duration; with
+// fillers, additional batches of short samples for places that would wait; and a last step of what is left. free, if given, cuts the
+// whole order into batches instead, if all places have the same share.
 func (j *Job) Dispatch(o *ordering.Order, row Row, fillers bool, free func(places int) []Cut) *Epoch {
 	r := rand.New(rand.NewPCG(o.Seed, ordering.Mix(o.Epoch, 0)))
 	d := &dealer{r: r, more: map[int][]Placed{}}
@@ -118,14 +117,14 @@ func (j *Job) Dispatch(o *ordering.Order, row Row, fillers bool, free func(place
 		d.windows()
 	}
 	cutAll(0)
-	if fillers && j.MicroBatches != 1 && !j.StepDurations { // with step durations there is next to no wait
+	if fillers && j.MicroBatches != 1 && !j.StepDurations { // with step durations ranks hardly wait
 		room := 0
 		for range 3 {
 			more := d.room(end / 2)
 			if more <= room {
 				break
 			}
-			room = more // is not cut, but fills what waits beside the others
+			room = more // these samples are not cut; they fill waits
 			cutAll(room)
 		}
 		if room > 0 {
@@ -142,7 +141,7 @@ func SortCuts(c []Cut) {
 	slices.SortFunc(c, func(a, b Cut) int { return cmp.Or(cmp.Compare(b.Seconds, a.Seconds), cmp.Compare(a.Start, b.Start)) })
 }
 
-// LongestStep is what the most efficient batch takes at most, of any length.
+// LongestStep is the longest duration of a most efficient batch over all lengths.
 func (j *Job) LongestStep() (seconds float64) {
 	for l, n := range j.Hist {
 		if n > 0 {
@@ -152,7 +151,7 @@ func (j *Job) LongestStep() (seconds float64) {
 	return seconds
 }
 
-// grouped is a row whose batches are padded to the longest length that their groups hold.
+// grouped is a row whose batches are padded to the longest length of their groups.
 type grouped struct {
 	order    *ordering.Order
 	cost     bucket.Cost
@@ -160,7 +159,7 @@ type grouped struct {
 	group    int
 }
 
-// Grouped is a row of samples that are not looked at one by one: batches are padded to the longest length that their groups hold.
+// Grouped is a row that does not look at single samples: batches are padded to the longest length of their groups.
 func Grouped(o *ordering.Order, c bucket.Cost, multiple int) Row {
 	return &grouped{o, c, multiple, o.Groups() - 1}
 }

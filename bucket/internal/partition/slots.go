@@ -8,16 +8,16 @@ import (
 	"evenkeel/bucket/internal/input"
 )
 
-// class is the places for batches in a step that take the same share of the anchor duration.
+// class is a set of places: places for a batch in a step that get the same share of the anchor duration.
 type class struct {
 	share float64 // of the anchor duration, on a rank of speed 1
 	slots []int   // places, counted over all ranks in their order
 }
 
-// slots are the places for batches in a step, each on one rank, and their classes, the largest share first. A rank has as many
-// places as its speed over a unit, rounded and at least one; the share of its places makes up for the rounding. The unit is the speed of
-// the rank at the lower quartile, so that a few slow ranks get smaller batches and the others not more batches. With most above 0 it is
-// such that the fastest rank has that many places.
+// slots returns the rank of each place in a step, and the classes of places, the largest share first. A rank has its speed divided by a
+// unit as its number of places, rounded, at least one; the share of its places makes up for the rounding. The unit is the speed of the
+// rank at the lower quartile, so that a few slow ranks get smaller batches, instead of all others more batches. With most above 0 the
+// fastest rank has that many places.
 func slots(speeds []float64, most int) (ranks []int, classes []class) {
 	rising := slices.Clone(speeds)
 	slices.Sort(rising)
@@ -48,7 +48,7 @@ func slots(speeds []float64, most int) (ranks []int, classes []class) {
 	return ranks, classes
 }
 
-// StepBatches is how many places each rank has.
+// StepBatches is the number of places of each rank.
 func StepBatches(p *bucket.Plan) []int {
 	out := make([]int, p.Ranks)
 	of, _ := slots(p.Speeds, p.MicroBatches)
@@ -58,10 +58,11 @@ func StepBatches(p *bucket.Plan) []int {
 	return out
 }
 
-// Limits are those of one batch of the largest share.
+// Limits are the limits of one batch of the largest share.
 type Limits struct{ PadTo, Multiple, Samples, Tokens int }
 
-// StepLimits are a plan's for one batch: those of a step over the sum of the shares. An error names one that leaves all batches empty.
+// StepLimits are the limits of a plan for one batch: those of a step, divided by the sum of the shares. An error names a limit with which
+// all batches would be empty.
 func StepLimits(p *bucket.Plan) (Limits, error) {
 	_, classes := slots(p.Speeds, p.MicroBatches)
 	sum := 0.0
@@ -81,7 +82,7 @@ func StepLimits(p *bucket.Plan) (Limits, error) {
 	return l, nil
 }
 
-// Of is how many samples of so many tokens, n at the most, make a batch.
+// Of is the largest batch, at most n, of samples with this number of tokens.
 func (l Limits) Of(n, tokens int) int {
 	if l.Samples > 0 {
 		n = min(n, l.Samples)
@@ -98,7 +99,7 @@ func (l Limits) Of(n, tokens int) int {
 // Up is a number rounded up to a multiple.
 func Up(n, multiple int) int { return (n + multiple - 1) / multiple * multiple }
 
-// Whole is a batch size that the device likes: a multiple, where it holds one and the batch is not simply what is left of those wanted.
+// Whole rounds a batch size down to a multiple, unless it is smaller than the multiple, or fewer samples are left than wanted.
 func Whole(n, wanted, multiple int) int {
 	if multiple > 1 && n >= multiple && n == wanted {
 		return n - n%multiple
@@ -106,8 +107,8 @@ func Whole(n, wanted, multiple int) int {
 	return n
 }
 
-// CheckLimits names the longest sample to which a step's limits leave no batch, though memory would, and a multiple that memory holds
-// of no length. Room is the largest batch of a length within memory alone, and the padded tokens of a sample.
+// CheckLimits reports the longest sample that fits into memory but not into the limits of a step, and a multiple that no batch in memory
+// reaches. room is the largest batch of a length in memory, and the tokens of a sample with padding.
 func CheckLimits(p *bucket.Plan, l bucket.Lengths, hist []uint32, tokens int, room func(length int) (batch, tokens int), name func(length int) string) error {
 	if p.MaxTokens == 0 && p.BatchMultiple <= 1 {
 		return nil

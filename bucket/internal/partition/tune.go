@@ -6,16 +6,16 @@ import (
 	"evenkeel/bucket"
 )
 
-// Knobs are what mixing sets, all together.
+// Knobs are the settings that follow from mixing.
 type Knobs struct {
 	Padding float64 // the jitter of lengths may add this share of the work
 	Waiting float64 // steps of unequal durations may add this share of the epoch
-	Slack   float64 // few anchor durations may add this share of the work; with few, batches of more lengths take equally long
-	Loose   bool    // batches are cut by true lengths, since the longest length of a group says little of the others
-	Random  bool    // the order is chance alone
+	Slack   float64 // few anchor durations may add this share of the work; then batches of more lengths take equally long
+	Loose   bool    // batches are cut by true lengths, not by the longest lengths of groups
+	Random  bool    // the order is random
 }
 
-// KnobsOf are the knobs of a mixing. At 0 nothing moves; towards 1 the jitter grows without bound.
+// KnobsOf are the knobs for a mixing. At 0 nothing moves; towards 1 the jitter grows without bound.
 func KnobsOf(mixing float64) Knobs {
 	if mixing == 0 {
 		return Knobs{}
@@ -24,14 +24,14 @@ func KnobsOf(mixing float64) Knobs {
 	return Knobs{.012 * odds, min(.5, .014*odds), min(.1, .012*odds), mixing > .8, mixing > .999}
 }
 
-// Up to fewBatches batches, the steps of an epoch are made equal down to its last batch; up to a quarter of that, other numbers of
-// steps are tried as well.
+// fewBatches: in an epoch of up to this number of batches, steps are made equal down to the last batch. Up to a quarter of it, other
+// numbers of steps are tried as well.
 const fewBatches = 4000
 
-// ManyBatches is the number of batches above which the last step of an epoch does not count.
+// ManyBatches is the number of batches above which the last step of an epoch hardly matters.
 const ManyBatches = 100_000
 
-// Up to fewSteps steps, the time of an epoch may jump when a slow rank takes one sample more.
+// fewSteps: with up to this number of steps, the time of an epoch may jump if a slow rank takes one sample more.
 const fewSteps = 16
 
 // Found is an epoch cut by some settings, and its score.
@@ -41,8 +41,8 @@ type Found struct {
 	Epoch *Epoch
 }
 
-// Tune finds what only a whole epoch shows: the number of steps of equal duration. Sorted: steps of unequal durations are tried too. Predict
-// cuts an epoch by settings.
+// Tune finds the number of steps of equal duration by cutting whole epochs. sorted: it also tries steps of unequal durations. predict cuts
+// and scores an epoch.
 func (j *Job) Tune(k Knobs, samples int, sorted bool, predict func(s bucket.Settings, epoch uint64) Found) Found {
 	s := j.Settings
 	s.Tolerance = k.Waiting
@@ -52,7 +52,7 @@ func (j *Job) Tune(k Knobs, samples int, sorted bool, predict func(s bucket.Sett
 	if found.Steps*ranks > ManyBatches {
 		return found
 	}
-	// Durations that differ by the dither are dealt to so many steps: few cannot be even.
+	// A few steps cannot even out durations that differ by the dither.
 	s.Dither = min(s.Dither, .006*float64(found.Steps))
 	s.EvenSteps = min(found.Steps+found.Steps/200, samples) // epochs differ a little
 	found = predict(s, 0)
@@ -69,8 +69,8 @@ func (j *Job) Tune(k Knobs, samples int, sorted bool, predict func(s bucket.Sett
 	return found
 }
 
-// dither finds the largest random part by which batches may be made shorter for no more work than the slack allows, and the batch size
-// from which on that is done, the smallest possible: in a small batch, one sample less leaves much of the duration unused.
+// dither finds the largest random part by which batches may be shortened within the slack, and the smallest possible batch to shorten: in
+// a small batch, one sample fewer leaves much of the duration unused.
 func (j *Job) dither(slack float64) (part float64, from int) {
 	least := j.dithered(0, 0)
 	for _, from := range []int{4, 16, 64} {
@@ -102,8 +102,8 @@ func (j *Job) dithered(part float64, from int) (sum float64) {
 	return sum
 }
 
-// evenSteps tries numbers of steps of equal duration; where steps are few and ranks unequal, by the mean of several epochs,
-// since a number that fits one epoch may be far off for others.
+// evenSteps tries numbers of steps of equal duration. With few steps and unequal ranks it takes the mean of several epochs, because the
+// best number for one epoch may be bad for others.
 func (j *Job) evenSteps(first Found, samples int, predict func(s bucket.Settings, epoch uint64) Found) Found {
 	epochs := 1
 	if _, classes := slots(j.Speeds, j.MicroBatches); first.Steps <= fewSteps && len(classes) > 1 {

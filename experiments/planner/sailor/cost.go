@@ -91,6 +91,7 @@ func (c *condition) Shapes() []search.Shape  { return c.shapes }
 func (c *condition) Degrees() (int, int)     { return 1, mostStages }
 func (c *condition) Fits(int, []int) bool    { return true }
 func (c *condition) Exact() bool             { return true }
+func (c *condition) Grain() []int            { return []int{1, 1} }
 func (c *condition) Least([]float64) float64 { return 0 }
 func (c *condition) Work(g, l int) float64   { return c.work[g][l] }
 

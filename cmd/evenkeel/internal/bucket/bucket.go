@@ -76,7 +76,6 @@ type deviceFlags struct {
 	BatchMultiple int `help:"The device computes batches in multiples of this: other sizes take as long as the next." placeholder:"N"`
 }
 
-// planCmd makes a plan.
 type planCmd struct {
 	lengthsFlags
 	tableFlags
@@ -95,8 +94,8 @@ type planCmd struct {
 
 // Help is what --help adds.
 func (*planCmd) Help() string {
-	return `Batches are cut to finish in about the same time, the anchor duration. Steps take batches of any lengths that finish together. With --pair apart
-batches are cut for the least work instead where that makes the epoch shorter; the output says so.
+	return `Batches are cut to take about the same time, the anchor duration. A step has batches of any lengths that finish together. With
+--pair apart, batches are cut for the least work instead if that makes the epoch shorter; the output then says so.
 
 Examples:
 
@@ -141,7 +140,6 @@ type curvePoint struct {
 	MeetAgain    float64 `json:"meet_again"`
 }
 
-// config is the whole configuration.
 func (c *planCmd) config(given []string) (bucket.Config, error) {
 	f, err := c.ranksFlags.config()
 	if err != nil {

@@ -105,7 +105,6 @@ type data struct {
 	both    *stepcost.PairModel
 }
 
-// readData reads table and lengths.
 func readData(a *cli.App, t *tableFlags, f *lengthsFlags) (d data, err error) {
 	if d.cost, d.both, err = t.read(f.Pair == apart); err != nil {
 		return d, err
@@ -116,7 +115,6 @@ func readData(a *cli.App, t *tableFlags, f *lengthsFlags) (d data, err error) {
 	return d, err
 }
 
-// checksum names the lengths.
 func (d *data) checksum() string {
 	if d.pairs != nil {
 		return d.pairs.Checksum()

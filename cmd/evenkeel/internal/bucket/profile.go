@@ -17,7 +17,6 @@ import (
 	"evenkeel/internal/badinput"
 )
 
-// profileCmd runs trials.
 type profileCmd struct {
 	lengthsFlags
 	deviceFlags
@@ -35,7 +34,8 @@ type profileCmd struct {
 // Help is what --help adds.
 func (*profileCmd) Help() string {
 	return `The command runs one training step with optimizer state in memory and prints {"seconds":0.12,"peak_bytes":1000000} as its last line
-(peak_bytes is optional). It reports out of memory by its exit status, or by failing with "out of memory" in its output, as PyTorch does; a killed command counts too.
+(peak_bytes is optional). It is out of memory if it exits with the status of --oom-exit, fails with "out of memory" in its output, as
+PyTorch does, or is killed.
 
 Examples:
 

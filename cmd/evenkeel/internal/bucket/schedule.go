@@ -12,7 +12,6 @@ import (
 	"evenkeel/internal/badinput"
 )
 
-// scheduleCmd writes the schedule of an epoch.
 type scheduleCmd struct {
 	lengthsFlags
 	ranksFlags
@@ -26,8 +25,9 @@ type scheduleCmd struct {
 
 // Help is what --help adds.
 func (*scheduleCmd) Help() string {
-	return `One line per batch: step, rank, weight (of the batch's mean loss) and positions of the samples. A rank with several batches in a step accumulates their gradients. The same plan, lengths, seed and epoch give the same bytes
-on every machine. The plan's ranks make the epoch, or those of --ranks, --speeds or --cluster; with --resume they share out what is left of it.
+	return `One line per batch: step, rank, weight (of the batch's mean loss) and positions of the samples. A rank with several batches in a step
+accumulates their gradients. The same plan, lengths, seed and epoch give the same bytes on every machine. The ranks are those of the plan,
+or of --ranks, --speeds or --cluster; with --resume they share the rest of the epoch.
 
 Examples:
 
@@ -111,8 +111,8 @@ func (c *scheduleCmd) Run(a *cli.App) error {
 	return nil
 }
 
-// group is the ranks of the flags, else those of the state, else those of the plan. With a number of ranks alone, speeds are those of the
-// state or the plan if it has as many ranks.
+// group is the ranks of the flags, else of the state, else of the plan. If the flags give only the number of ranks, the speeds are those of the
+// state or the plan, whichever has as many ranks.
 func (c *scheduleCmd) group(p *bucket.Plan, s bucket.State) (bucket.Group, error) {
 	f, err := c.config()
 	if err != nil {

@@ -13,7 +13,6 @@ import (
 	"evenkeel/internal/chart"
 )
 
-// simulateCmd scores a schedule.
 type simulateCmd struct {
 	lengthsFlags
 	tableFlags

@@ -11,7 +11,6 @@ import (
 	"evenkeel/planner/calibration"
 )
 
-// calibrateCmd fits the cost model to measured plans.
 type calibrateCmd struct {
 	Measured string `arg:"" help:"Measured plans, .csv, with the columns plan and seconds, and optionally cluster and peak_bytes." placeholder:"FILE"`
 	inputFlags

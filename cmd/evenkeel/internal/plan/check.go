@@ -8,7 +8,6 @@ import (
 	"evenkeel/planner"
 )
 
-// checkCmd checks a plan.
 type checkCmd struct {
 	Plan string `arg:"" help:"Plan file." placeholder:"FILE"`
 	jobFlags

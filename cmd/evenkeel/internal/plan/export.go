@@ -13,7 +13,6 @@ import (
 	"evenkeel/planner/export"
 )
 
-// exportCmd writes a plan for a trainer.
 type exportCmd struct {
 	Plan            string `arg:"" help:"Plan file." placeholder:"FILE"`
 	Format          string `help:"One of ${planFormats}." required:"" placeholder:"NAME"`

@@ -97,7 +97,6 @@ func unknownTrainer(name string) error {
 	return badinput.Errorf("--for: %.40q; want megatron, deepspeed or torch%s", name, cli.DidYouMean(name, []string{"megatron", "deepspeed", "torch"}))
 }
 
-// read loads the inputs of a job.
 func (f *jobFlags) read(o planner.Options) (*planner.Job, error) {
 	p, t, err := f.inputFlags.read(&o)
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"evenkeel/planner/execute"
 )
 
-// keysCmd creates certificates.
 type keysCmd struct {
 	Out    string `help:"Folder to create. A folder that has keys already is refused. Default: ${default}." default:"keys" placeholder:"DIR"`
 	Stages int    `help:"Number of stages of the plan." required:"" placeholder:"N"`

@@ -7,7 +7,6 @@ import (
 	"evenkeel/planner/layerprofile"
 )
 
-// mergeCmd merges layer profiles.
 type mergeCmd struct {
 	Profiles []string `arg:"" name:"profile" help:"Layer profiles of one model, .csv." placeholder:"FILE"`
 	Out      string   `help:"Profile to write, .csv. Default: standard output." placeholder:"FILE"`

@@ -24,7 +24,6 @@ import (
 	"evenkeel/train/task"
 )
 
-// runCmd runs a plan.
 type runCmd struct {
 	Plan      string  `arg:"" help:"Plan file (JSON)." placeholder:"PLAN"`
 	Data      string  `help:"Training data: digits (embedded), synthetic, or a file: .csv (numbers, the class in the last column) or text. Default: ${default}." default:"digits" placeholder:"NAME|FILE"`
@@ -146,7 +145,6 @@ func (c *runCmd) flags() []string {
 	return f
 }
 
-// execution is one run of a plan.
 type execution struct {
 	*cli.App
 	command *runCmd
@@ -280,7 +278,6 @@ type runSummary struct {
 	Idle []float64 `json:"idle"` // share of its time in which each stage did not compute
 }
 
-// print prints the result.
 func (r *execution) print(result *execute.Result) error {
 	plan := r.job.Plan
 	s := runSummary{Plan: r.command.Plan, Model: r.work.Task.Model, Data: r.work.Task.Data, GlobalBatch: plan.GlobalBatch, MicroBatch: plan.MicroBatch,

@@ -14,7 +14,6 @@ import (
 	"evenkeel/planner"
 )
 
-// searchCmd searches for a plan.
 type searchCmd struct {
 	jobFlags
 	Batch      []int    `help:"Samples of an iteration (global batch). Of several, the one with the least time per sample is chosen. Default: 1024 for the built-in example." placeholder:"N"`
@@ -38,9 +37,10 @@ func (*searchCmd) Help() string {
 parallelism, sharding and recomputation for every layer. Where a stage has different devices, each gets the share of a micro-batch
 with which all finish at the same time. Ctrl-C prints the best plan so far.
 
-The search covers plans whose stages all have the same number of replicas. The best ones are refined by local search over all plans
-that evenkeel plan check accepts, but not with --micro-batch, or --for megatron or deepspeed. No plan within the options takes less than the printed lower bound. With --schedule the best plans are also tried by
-schedules other than 1F1B; the bound is then that of computing alone. With --for every plan found can be written by evenkeel plan export.
+The search covers plans whose stages all have the same number of replicas. It refines the best ones by local search over all plans
+that evenkeel plan check accepts, except with --micro-batch, --for megatron or --for deepspeed. No plan within the options takes less
+than the printed lower bound. With --schedule, the best plans are also tried with schedules other than 1F1B; then the bound counts
+computing alone. With --for, evenkeel plan export can write every plan found.
 
 Examples:
 
@@ -52,7 +52,6 @@ Examples:
   evenkeel plan search --profile layers.csv --cluster cluster.yaml --batch 256,512 --stages 2-8 --memory 0.9 --json`
 }
 
-// searched is the JSON document of search.
 type searched struct {
 	Plan           *planner.Plan `json:"plan"`
 	SecondsPerIter float64       `json:"seconds"`

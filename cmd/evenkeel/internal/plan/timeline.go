@@ -11,7 +11,6 @@ import (
 	"evenkeel/planner"
 )
 
-// timelineCmd draws one iteration of a plan.
 type timelineCmd struct {
 	Plan string `arg:"" help:"Plan file." placeholder:"FILE"`
 	Out  string `help:"File to write: a figure (.svg), or a trace (.json) for chrome://tracing and ui.perfetto.dev." required:"" placeholder:"FILE"`
