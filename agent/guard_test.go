@@ -343,7 +343,7 @@ func TestGuardedAgentIsTheModel(t *testing.T) {
 
 // Rounds that end by time are not judged, whoever sets it, and the network has its say.
 func TestGuardLeavesDeadlinesAlone(t *testing.T) {
-	for name, collect := range map[string]cluster.Collect{"automatic": {AutoDeadline: true}, "share": {DeadlineShare: 1}, "seconds": {Deadline: time.Second, Within: true}} {
+	for name, collect := range map[string]cluster.Collect{"automatic": {AutoDeadline: true}, "share": {DeadlineShare: 1}, "seconds": {Deadline: time.Second}} {
 		c := *agenttest.HeldOut16(t)
 		c.Collect = collect
 		a := untrained(t, 8).NewAgent(&c, agenttest.Speed)

@@ -4,11 +4,10 @@ package cluster
 type Order struct {
 	Share int // samples; 0: the node takes no part
 	// Deadline is when the node stops computing, in seconds from the order; 0: none, it computes
-	// its share. With a deadline the share only says whether it takes part (but see Within).
+	// its share. With a deadline the share only says whether it takes part.
 	Deadline float64
 	Reserve  float64 // share of the time left that the last micro-step keeps free, 0..1
 	Whole    bool    // the last micro-step is not cut: full ones only
-	Within   bool    // the node does not go beyond its share
 	First    int     // most samples of the first micro-step under a deadline, where the pace is hardly known; 0: a full one
 	Pace     float64 // seconds per unit of Node.Cost, as believed (Performance.PerSample)
 	Overtime float64 // seconds of the longest micro-step after the deadline, while others are at work (Accumulation.More); 0: none
@@ -17,7 +16,7 @@ type Order struct {
 
 // Order is node i's order in a round of the plan, once the plan's deadline is set.
 func (p *Plan) Order(n *Node, i int) Order {
-	o := Order{Share: p.Sizes[i], Reserve: p.Collect.Reserve, Whole: p.Collect.Whole, Within: p.Collect.Within}
+	o := Order{Share: p.Sizes[i], Reserve: p.Collect.Reserve, Whole: p.Collect.Whole}
 	if p.Perf != nil {
 		o.Pace = p.Perf[i].PerSample
 	} else if n.Profile != nil {
@@ -82,11 +81,6 @@ func (a *Accumulation) Next(elapsed float64) int {
 		return a.node.floorStep(a.order.Share - a.samples)
 	}
 	full := a.node.Full()
-	if a.order.Within {
-		if full = a.node.floorStep(a.order.Share - a.samples); full == 0 {
-			return 0
-		}
-	}
 	if a.order.Whole {
 		full = min(full, a.order.Share)
 	}
@@ -134,7 +128,7 @@ func (a *Accumulation) fits(elapsed float64) float64 {
 //	}
 func (a *Accumulation) More(elapsed float64) int {
 	o := &a.order
-	if o.Within || a.steps >= maxMicroSteps || elapsed < o.Deadline {
+	if a.steps >= maxMicroSteps || elapsed < o.Deadline {
 		return 0
 	}
 	if a.inTime == 0 {

@@ -109,14 +109,6 @@ func TestAccumulationByItsOwnPace(t *testing.T) {
 	if got := first.Next(18); got != 0 {
 		t.Errorf("goes on with %d", got)
 	}
-	within, elapsed := n.Begin(Order{Share: 6, Deadline: 20, Pace: 1, Within: true}), 0.0
-	for size := within.Next(elapsed); size > 0; size = within.Next(elapsed) {
-		elapsed += float64(size)
-		within.Done(size, float64(size))
-	}
-	if got, steps := within.Samples(); got != 6 || steps != 2 {
-		t.Errorf("%d samples in %d micro-steps of a share of 6", got, steps)
-	}
 	if a := n.Begin(Order{Deadline: 20, Pace: 1, Overtime: 5}); a.Next(0) != 0 || a.More(25) != 0 {
 		t.Error("a node without a share works")
 	}
@@ -144,7 +136,6 @@ func TestMoreAfterTheDeadline(t *testing.T) {
 		"before the deadline":      {Node{Limit: 4}, Order{Overtime: 1}, 1, 9.99, nil},
 		"the timeout is near":      {Node{Limit: 4}, Order{Overtime: 1, Timeout: 14}, 1, 10, []int{1, 1, 1}},
 		"none":                     {Node{Limit: 4}, Order{}, 1, 10, nil},
-		"not beyond the share":     {Node{Limit: 4}, Order{Overtime: 1, Within: true, Share: 20}, 1, 10, nil},
 		"no share":                 {Node{Limit: 4}, Order{Overtime: 1, Share: -1}, 1, 10, nil},
 	} {
 		o := x.order

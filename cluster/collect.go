@@ -24,7 +24,6 @@ type Collect struct {
 	Reserve       float64       `json:"reserve,omitzero"`        // share of the time left that the last micro-step keeps free, 0..1
 	Overtime      float64       `json:"overtime,omitzero"`       // longest micro-step after the deadline, while others are at work, as a share of it; zero: none
 	Whole         bool          `json:"whole_steps,omitzero"`    // the last micro-step is not cut
-	Within        bool          `json:"within_share,omitzero"`   // nodes do not go beyond their shares
 }
 
 // Timed says whether rounds end by a deadline.

@@ -15,14 +15,13 @@ import (
 // are fitted to measurements, but for Stress; docs/reference/formats/cluster.md has the table with
 // the file behind each number, experiments/tuner/fit-conditions makes it.
 type Conditions struct {
-	Bias     float64    `yaml:"bias,omitempty" json:"bias"`                 // sd over nodes of the log of the constant departure from the profile, 0..3
-	Noise    Spread     `yaml:"noise,omitempty" json:"noise"`               // over nodes: relative sd of one round's time
-	Spikes   Spikes     `yaml:"spikes,omitempty" json:"spikes"`             // single slow rounds of a node
-	Drift    Drift      `yaml:"drift,omitempty" json:"drift"`               // slow wandering of a node's speed
-	Episodes []Episode  `yaml:"episodes,omitempty" json:"episodes"`         // spells of slowness
-	Failures Failures   `yaml:"failures,omitempty" json:"failures"`         // nodes that fail and return
-	Joins    Joins      `yaml:"joins,omitempty" json:"joins"`               // nodes that come later
-	Outages  []Outage   `yaml:"outages,omitempty" json:"outages,omitempty"` // nodes that are there and of little use
+	Bias     float64    `yaml:"bias,omitempty" json:"bias"`         // sd over nodes of the log of the constant departure from the profile, 0..3
+	Noise    Spread     `yaml:"noise,omitempty" json:"noise"`       // over nodes: relative sd of one round's time
+	Spikes   Spikes     `yaml:"spikes,omitempty" json:"spikes"`     // single slow rounds of a node
+	Drift    Drift      `yaml:"drift,omitempty" json:"drift"`       // slow wandering of a node's speed
+	Episodes []Episode  `yaml:"episodes,omitempty" json:"episodes"` // spells of slowness
+	Failures Failures   `yaml:"failures,omitempty" json:"failures"` // nodes that fail and return
+	Joins    Joins      `yaml:"joins,omitempty" json:"joins"`       // nodes that come later
 	Scale    NoiseScale `yaml:"noise_scale,omitempty" json:"noise_scale"`
 	Stress   `yaml:",inline"`
 
@@ -273,9 +272,6 @@ func (c *Conditions) check(f *badinput.Faults) {
 	within("failures.silent", c.Failures.Silent, 0, 1)
 	if c.Failures.Rate > 0 || c.Failures.Rounds != 0 {
 		within("failures.rounds", c.Failures.Rounds, 1, maxRounds)
-	}
-	for i := range c.Outages {
-		c.Outages[i].check(fmt.Sprintf("outages[%d]", i), f)
 	}
 	within("joins.share", c.Joins.Share, 0, 1)
 	within("joins.rounds", float64(c.Joins.Rounds), 0, maxRounds)

@@ -152,5 +152,4 @@ type Truth struct {
 	Noise    []float64 // relative standard deviation of one round's time
 	Factor   []float64 // by which spikes and the noise that all micro-steps share multiply the time of the round, without a deadline
 	Left     []float64 // seconds that the node still computes on older work when the round opens
-	Mute     []bool    // it is there and will hand in nothing
 }

@@ -27,7 +27,7 @@ func (p Plan) Own() Plan {
 }
 
 // Beyond says whether nodes go beyond their shares in the round: until a deadline.
-func (p *Plan) Beyond() bool { return p.Collect.Deadline > 0 && !p.Collect.Within }
+func (p *Plan) Beyond() bool { return p.Collect.Deadline > 0 }
 
 // Runner carries out rounds: the simulator, or a trainer of your own. A Runner is not
 // safe for concurrent use. The report stays valid until the next call of Round.

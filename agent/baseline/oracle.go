@@ -1,8 +1,6 @@
 package baseline
 
 import (
-	"slices"
-
 	"evenkeel/agent"
 	"evenkeel/cluster"
 )
@@ -21,7 +19,6 @@ type oracle struct {
 	base    []cluster.Performance
 	perf    []cluster.Performance
 	last    []float64
-	sound   []bool // who will hand in something
 	alloc   cluster.Allocator
 }
 
@@ -51,27 +48,12 @@ func (o *oracle) Decide(_ *cluster.Report, present []bool, plan *cluster.Plan) e
 		o.perf[i].PerSample = o.base[i].PerSample * known * (1 + o.config.Margin*truth.Noise[i])
 		o.last[i] = truth.Slowdown[i]
 	}
-	finish, err := o.alloc.Allocate(o.cluster, o.speaking(truth.Mute, present), o.perf, plan.Sizes)
+	finish, err := o.alloc.Allocate(o.cluster, present, o.perf, plan.Sizes)
 	plan.Perf, plan.Finish = o.perf, finish
 	return err
 }
 
-// speaking are those present that will hand in something, or all if nobody does.
-func (o *oracle) speaking(mute, present []bool) []bool {
-	if !slices.Contains(mute, true) {
-		return present
-	}
-	o.sound = append(o.sound[:0], mute...)
-	for i, silent := range mute {
-		o.sound[i] = !silent && (present == nil || present[i])
-	}
-	if !slices.Contains(o.sound, true) {
-		return present
-	}
-	return o.sound
-}
-
-// Omniscient tells agent.Control that the policy knows who will hand in something, and decides by itself who takes part.
+// Omniscient tells agent.Control that the policy decides by itself who takes part.
 func (*oracle) Omniscient() {}
 
 // TruthSource knows the nodes' true state. The simulator does.

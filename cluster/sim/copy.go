@@ -1,7 +1,5 @@
 package sim
 
-import "slices"
-
 // CopyFrom makes s the same simulation as o at the same moment, for looking ahead: what
 // the copy then does leaves o as it is. The memory of s is used again where it fits.
 func (s *Simulator) CopyFrom(o *Simulator) {
@@ -18,7 +16,6 @@ func (s *Simulator) CopyFrom(o *Simulator) {
 	s.truth.Noise = append(s.truth.Noise[:0], o.truth.Noise...)
 	s.truth.Factor = append(s.truth.Factor[:0], o.truth.Factor...)
 	s.truth.Left = append(s.truth.Left[:0], o.truth.Left...)
-	s.truth.Mute = append(s.truth.Mute[:0], o.truth.Mute...)
 	s.recorder.CopyFrom(&o.recorder)
 	var spells []spell // of all nodes, in one piece
 	if len(o.nodes) > 0 {
@@ -28,7 +25,6 @@ func (s *Simulator) CopyFrom(o *Simulator) {
 		n, begin := &s.nodes[i], len(spells)
 		spells = append(spells, n.episodes...)
 		n.episodes = spells[begin:len(spells):len(spells)]
-		n.outages = slices.Clone(n.outages)
 		if n.stress != nil {
 			u := *n.stress
 			n.stress = &u

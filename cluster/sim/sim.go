@@ -60,7 +60,7 @@ func New(c *cluster.Cluster, conditions cluster.Conditions, seed uint64) *Simula
 		nodes:  make([]node, count), jobs: make([]job, count), present: make([]bool, count),
 		seed: seed, orders: make([]cluster.Order, count), taking: make([]bool, count),
 		queue:    queue{at: make([]time.Duration, count)},
-		truth:    cluster.Truth{Slowdown: make([]float64, count), Noise: make([]float64, count), Factor: make([]float64, count), Left: make([]float64, count), Mute: make([]bool, count)},
+		truth:    cluster.Truth{Slowdown: make([]float64, count), Noise: make([]float64, count), Factor: make([]float64, count), Left: make([]float64, count)},
 		recorder: *cluster.NewRecorder(c),
 	}
 	for i := range s.nodes {
@@ -87,7 +87,6 @@ func (s *Simulator) look() {
 		n := &s.nodes[i]
 		s.present[i] = n.away == 0
 		s.truth.Slowdown[i], s.truth.Noise[i], s.truth.Factor[i], s.truth.Left[i] = n.slowdown, n.noise, max(n.factor, least), 0
-		s.truth.Mute[i] = n.mute
 		if _, busy := s.recorder.Share(i); busy {
 			s.truth.Left[i] = (s.queue.at[i] - s.now).Seconds()
 		}
@@ -172,8 +171,6 @@ func (s *Simulator) start(i int) {
 	switch {
 	case full:
 		j.dies, j.oom = true, true
-	case n.mute: // it hangs, and is not absent afterwards
-		took, j.dies = took+heartbeat.Seconds(), true
 	case n.fails >= 0:
 		took, j.dies, j.absence = took*n.fails, true, n.absence
 		if n.silent {

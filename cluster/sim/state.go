@@ -16,8 +16,6 @@ type node struct {
 	slowly   float64 // the slow part of the drift
 	episodes []spell // one per kind of episode
 	stress   *stress // nil: none
-	outages  []outage
-	mute     bool    // it will hand in nothing in the round about to run
 	away     int     // rounds until it is back; 0: here
 	slowdown float64 // without noise, in the round about to run
 	factor   float64 // noise of the round about to run, its spike included
@@ -74,7 +72,6 @@ func newNode(c *cluster.Conditions, constant float64, seed uint64, index, count 
 		n.away = 1 + int(float64(c.Joins.Rounds)*rng.Float64())
 	}
 	n.stress = newStress(&c.Stress, seed, index)
-	n.outages = newOutages(c.Outages, seed, index)
 	n.advance(c)
 	return n
 }
@@ -104,7 +101,6 @@ func (n *node) advance(c *cluster.Conditions) {
 	if n.stress != nil {
 		n.slowdown *= n.stress.advance(&c.Stress)
 	}
-	n.advanceOutages(c.Outages)
 	n.factor, n.spike = 1, 0
 	common := 1.0 // the part of the noise that all micro-steps of a round share
 	if c.NoiseWithin > 0 {
