@@ -5,18 +5,17 @@ import (
 	"evenkeel/env"
 )
 
-// Agent is the Double-DQN policy: for every node it chooses how far to trust the newest
-// measurement and how large a safety margin to leave for noise (the method's step 5), and
-// allocates by the resulting performance parameters (step 6). Where the cluster leaves
-// quorum and grace free, it first chooses the round's rule. It implements Policy.
+// Agent is the Double-DQN policy. For every node it chooses how far to trust the newest measurement and how large a safety
+// margin to leave for noise (the method's step 5). It allocates by the resulting performance parameters (step 6). If the
+// cluster leaves quorum and grace to the policy, it also chooses the round's rule. It implements Policy.
 type Agent struct {
 	trained *Trained         `state:"-"`
 	cluster *cluster.Cluster `state:"-"`
 	tracker *env.Tracker
-	both    [2]*env.Tracker `state:"-"` // the agent's tracker and the guard's
-	values  *values         `state:"-"` // the network's; nil: only the model's own updates
+	both    [2]*env.Tracker `state:"-"` // tracker, and the guard's
+	values  *values         `state:"-"` // of the network; nil: only the model decides
 	allowed []int           // rules to choose from; none: the rule is fixed
-	rule    int             // chosen last; -1: none yet
+	rule    int             // the last one chosen; -1: none yet
 	weights [env.Objectives]float64
 	rows    []float32 `state:"-"` // the network's input, working memory
 	actions []int
@@ -24,15 +23,15 @@ type Agent struct {
 	guard   *guard // nil without a network
 	perf    []cluster.Performance
 	ready   []cluster.Performance // perf plus the time that older work still takes
-	fresh   []int                 // the allocation by the newest parameters
+	fresh   []int                 // allocation by the newest parameters
 	alloc   cluster.Allocator
 	dead    deadBand
 	bounds  bounds   `state:"-"` // of the network's input
 	batch   *batcher // nil: the global batch is fixed
 	seen    seen     // for Explain
 
-	// Decisions counts those about nodes; Fallbacks counts the ones left to the model because
-	// the network's input was out of range, or its last decisions cost speed.
+	// Decisions counts the decisions about nodes. Fallbacks counts those that the model made because the network's input was
+	// out of range or its last decisions cost speed.
 	Fallbacks, Decisions int
 }
 
@@ -44,8 +43,8 @@ func (t *Trained) NewAgent(c *cluster.Cluster, weights [env.Objectives]float64) 
 	return a
 }
 
-// NewModel returns the agent's fallback rule by itself: the model's own updates, without a
-// network. It is the ablation that shows what the network adds.
+// NewModel returns the agent's fallback rule: the model's updates, without a network. A comparison with it shows what the
+// network adds.
 func NewModel(c *cluster.Cluster) *Agent {
 	n, batch := len(c.Nodes), newBatcher(c)
 	if batch != nil {
@@ -56,7 +55,6 @@ func NewModel(c *cluster.Cluster) *Agent {
 		batch: batch, cluster: c, tracker: env.NewTracker(c), weights: [env.Objectives]float64{1},
 		allowed: c.Choices.Rules(), rule: -1,
 		actions: make([]int, n), model: make([]int, n), perf: c.Nominal(), ready: make([]cluster.Performance, n), fresh: make([]int, n),
-		dead: deadBand{least: changePays},
 	}
 	a.both[0] = a.tracker
 	return a
@@ -107,7 +105,7 @@ func (a *Agent) Decide(report *cluster.Report, present []bool, plan *cluster.Pla
 	return nil
 }
 
-// observe takes in a report, nil before the first round.
+// observe processes a report; nil before the first round.
 func (a *Agent) observe(report *cluster.Report) {
 	if report == nil {
 		return
@@ -127,7 +125,7 @@ func (a *Agent) observe(report *cluster.Report) {
 	}
 }
 
-// trackers returns the agent's own tracker and, with a network, the guard's, which the model alone moves.
+// trackers returns the agent's tracker and, with a network, that of the guard, which only the model updates.
 func (a *Agent) trackers() []*env.Tracker {
 	if a.guard == nil {
 		return a.both[:1]
@@ -148,7 +146,8 @@ func (a *Agent) guarded() bool {
 	return a.guard != nil && a.guard.off && a.judged()
 }
 
-// judged says whether the guard judges rounds: it judges speed only, and no rounds that end by time, whose sizes are not the shares.
+// judged says whether the guard judges rounds. It judges speed alone, and no rounds that end at a deadline, where nodes do
+// not compute their shares.
 func (a *Agent) judged() bool { return a.weights[0] >= guardWeight && !a.cluster.Collect.Timed() }
 
 // Performance returns the performance parameters in force, in node order; valid until
@@ -160,13 +159,13 @@ func (a *Agent) Performance() []cluster.Performance { return a.perf }
 func (a *Agent) GlobalBatch() int { return a.cluster.GlobalBatch }
 
 // NoiseScale returns the gradient noise scale in samples, as estimated from the gradients'
-// norms; 0 if there is no estimate, or none that a learning rate should follow.
+// norms; 0 if there is no estimate, or it is too uncertain to set a learning rate by.
 func (a *Agent) NoiseScale() float64 { return a.tracker.SureScale() }
 
 // SetWeights changes the objectives' weights (cluster.Objectives) from the next decision on.
 func (a *Agent) SetWeights(weights [env.Objectives]float64) { a.weights = weights }
 
-// collect chooses the round's rule if it is free.
+// collect chooses the round's rule, if the policy may.
 func (a *Agent) collect(present []bool, plan *cluster.Plan) {
 	nodes, by := a.nodes(present), plan.Collect
 	for _, t := range a.trackers() {
@@ -185,14 +184,14 @@ func (a *Agent) collect(present []bool, plan *cluster.Plan) {
 	}
 }
 
-// first chooses the rule of the first round, of which nothing is known: the rule that gives most nodes the longest time, but
-// does not wait for a node that hangs.
+// first chooses the rule of the first round, when nothing is known: the largest quorum below all nodes, so that a node that
+// hangs holds up nobody, and the longest grace.
 func (a *Agent) first(present []bool, plan *cluster.Plan) {
 	nodes := a.nodes(present)
 	best := -1
 	for _, k := range a.allowed {
 		if r := cluster.Rules[k]; (cluster.Quorum{Share: r.Quorum}).Of(nodes) < nodes && (best < 0 || r.Quorum >= cluster.Rules[best].Quorum) {
-			best = k // graces rise within a quorum
+			best = k // of one quorum, the longest grace comes last
 		}
 	}
 	if best >= 0 {
@@ -203,7 +202,7 @@ func (a *Agent) first(present []bool, plan *cluster.Plan) {
 	}
 }
 
-// nodes returns the number of nodes present; nil: all are.
+// nodes returns the number of nodes present; nil: all.
 func (a *Agent) nodes(present []bool) int {
 	if present == nil {
 		return len(a.cluster.Nodes)
@@ -211,10 +210,9 @@ func (a *Agent) nodes(present []bool) int {
 	return count(present)
 }
 
-// choose takes every node's best action under the weights if the network's input is in
-// range and the advantage over the model's own update is large enough. A noisier node needs
-// a larger advantage, because its values are less certain; half of it is enough where everybody is waited for, as a
-// node's own value then says what it costs.
+// choose takes a node's best action under the weights, if the network's input is in range and the action's advantage over
+// the model's is large enough. A noisier node needs a larger advantage, because its values are less certain. Half of it is
+// enough if the round waits for all nodes, because a node's own value then shows its full cost.
 func (a *Agent) choose() {
 	least := float32(a.trained.Record.Advantage)
 	if a.tracker.Rule().Quorum == 1 {
@@ -234,13 +232,12 @@ func (a *Agent) choose() {
 	}
 }
 
-// changePays is the least predicted gain for which sizes change. Moving samples is nearly
-// free, so only gains that rounding and noise explain are ignored.
+// changePays is the least predicted gain, relative to the finish time, for which sizes change. Moving samples is nearly free,
+// so only gains that rounding and noise explain are ignored.
 const changePays = 0.0005
 
-// deadBand keeps sizes while a change would gain too little.
+// deadBand keeps the sizes while a change would gain too little.
 type deadBand struct {
-	least float64 // relative gain of the finish time
 	known bool
 }
 
@@ -259,7 +256,7 @@ func (d *deadBand) apply(c *cluster.Cluster, perf []cluster.Performance, finish 
 			sum += b
 		}
 	}
-	if usable && sum == c.GlobalBatch && kept <= finish*(1+d.least) {
+	if usable && sum == c.GlobalBatch && kept <= finish*(1+changePays) {
 		return kept
 	}
 	d.known = true

@@ -154,7 +154,7 @@ func TestDeadBand(t *testing.T) {
 		for i := range present {
 			present[i] = true
 		}
-		d := deadBand{least: changePays}
+		var d deadBand
 		finish, err := cluster.Allocate(c, present, perf, fresh)
 		if err != nil {
 			rt.Fatal(err)

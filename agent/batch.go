@@ -10,14 +10,13 @@ const (
 	batchEvery = 10   // rounds between two choices of the global batch; each of the first ten rounds chooses
 	batchPays  = 0.02 // least predicted gain of goodput for which it changes
 	batchSizes = 40   // tried, geometrically spaced between the bounds
-	batchNodes = 1024 // most nodes by which finish times are predicted; more add nothing
+	batchNodes = 1024 // largest number of nodes for predictions of finish times; more nodes change little
 )
 
 // batcher chooses the global batch by goodput, as Pollux does (Qiao et al., OSDI 2021):
-// the size B with the highest efficiency(B) x B / T(B), T being the finish time of the
-// allocation by the performance parameters in force and efficiency that of the gradient
-// noise scale, relative to the batch that the user named. Unlike there, T is the mixed
-// cluster's own and a gain of 2% is enough, as moving samples costs next to nothing.
+// the size B with the highest efficiency(B) x B / T(B). T is the finish time of the allocation by the current performance
+// parameters; the efficiency follows from the gradient noise scale, relative to the batch that the user named. Unlike in
+// Pollux, T is that of a mixed cluster, and a gain of 2% is enough, because moving samples costs almost nothing.
 type batcher struct {
 	choices   cluster.Choices
 	reference float64 // samples
@@ -64,7 +63,7 @@ func (b *batcher) choose(c *cluster.Cluster, present []bool, perf []cluster.Perf
 		return float64(batch) * (scale + b.reference) / (scale + float64(batch)) / finish
 	}
 	best, most := c.GlobalBatch, goodput(c.GlobalBatch)*(1+batchPays)
-	least := max(b.choices.LeastBatch, len(c.Nodes)) // those away may come back
+	least := max(b.choices.LeastBatch, len(c.Nodes)) // absent nodes may come back
 	for k := range batchSizes {
 		part := float64(k) / float64(batchSizes-1)
 		size := int(math.Round(float64(least) * math.Pow(float64(b.choices.MostBatch)/float64(least), part)))

@@ -22,8 +22,8 @@ type Control struct {
 	Runner  cluster.Runner   `state:"-"`
 	Policy  Policy           `state:"-"`
 	Clock   func() time.Time `state:"-"` // measures decisions; nil: they are not measured
-	// Behind is how many plans a report may be behind the newest one: a real job runs sizes some
-	// rounds after they were decided. 0: every report is of the newest plan, as with a Runner.
+	// Behind is how many plans a report may be behind the newest one: a real job uses sizes some rounds after they were
+	// decided. 0: every report belongs to the newest plan, as with a Runner.
 	Behind int
 
 	plan     cluster.Plan
@@ -42,7 +42,7 @@ type Round struct {
 	Decision time.Duration   // time that Next took; 0 without a clock
 }
 
-// Round decides, hands out and collects once: Next, and the Runner's round.
+// Round runs one round: it calls Next, then the Runner.
 func (c *Control) Round(ctx context.Context) (Round, error) {
 	var begun time.Time
 	if c.Clock != nil {
@@ -63,13 +63,13 @@ func (c *Control) Round(ctx context.Context) (Round, error) {
 	return r, nil
 }
 
-// Next takes in the report of a round, nil before the first, and plans the next round for the
-// nodes present. It does no I/O: programs that are driven by events call it instead of Round. A report is judged by the
-// plan that its round ran, which Report.Plan names. The plan's sizes are valid until the next call.
+// Next processes the report of a round, nil before the first, and plans the next round for the nodes present. It does no
+// I/O: programs that react to events call it instead of Round. Report.Plan names the plan that a report belongs to. The
+// plan's sizes are valid until the next call.
 //
-// When the remaining nodes cannot make up the global batch, each gets an even part, as far as it
-// can: a smaller round is better than none. Nodes that the policy leaves out, and those whose gradients did not come,
-// are tried again, after a number of rounds that follows from what a trial costs and what it may bring.
+// If the remaining nodes cannot make up the global batch, each gets an equal share as far as its memory allows: a smaller
+// round is better than none. Nodes that the policy leaves out, and nodes whose gradients did not come, are tried again after
+// some rounds; their number follows from the cost and the possible gain of a trial.
 func (c *Control) Next(report *cluster.Report, all []bool) (cluster.Plan, error) {
 	c.begin()
 	if report != nil {
@@ -86,7 +86,7 @@ func (c *Control) Next(report *cluster.Report, all []bool) (cluster.Plan, error)
 	if err := c.decide(report, present); err != nil {
 		return cluster.Plan{}, fmt.Errorf("agent: decide: %w", err)
 	}
-	for i, b := range c.plan.Sizes { // of a policy that does not know of the learnt limit
+	for i, b := range c.plan.Sizes { // the policy may not know the learnt limit
 		if n := &c.Cluster.Nodes[i]; c.memory.Learnt(i) > 0 && !n.Takes(b) {
 			c.plan.Sizes[i] = n.MostShare(max(b, n.LeastShare()))
 		}
@@ -98,7 +98,7 @@ func (c *Control) Next(report *cluster.Report, all []bool) (cluster.Plan, error)
 	return c.plan, nil
 }
 
-// observe takes in what became of a plan. It returns the report as the policy is to see it, nil if nothing of it can be used.
+// observe processes a report. It returns the report for the policy; nil if nothing in it is usable.
 func (c *Control) observe(report *cluster.Report) (*cluster.Report, error) {
 	newest := report.Plan == 0 || report.Plan == c.plan.Number
 	ran := &handed{plan: c.plan, steps: c.plan.Sizes, round: c.parts.round}
@@ -160,14 +160,14 @@ func count(present []bool) int {
 	return n
 }
 
-// SettleLimits takes back limits of memory that are being tried, at the end of a run.
+// SettleLimits undoes memory limits that are still being tried. Call it at the end of a run.
 func (c *Control) SettleLimits() {
 	if c.memory != nil {
 		c.memory.Settle()
 	}
 }
 
-// Absurd counts the impossible values in the reports so far. Nothing was learnt from them.
+// Absurd returns the counts of impossible values in the reports so far. Nothing was learnt from these values.
 func (c *Control) Absurd() env.Absurd { return c.sieve.Counts }
 
 // LeftOut says why a node has no share in the newest round.
@@ -194,7 +194,7 @@ type Policy interface {
 	Decide(report *cluster.Report, present []bool, plan *cluster.Plan) error
 }
 
-// handed is a plan that was handed out; a report that comes late is judged by it.
+// handed is a plan that was handed out. A late report is compared with it.
 type handed struct {
 	plan  cluster.Plan // its sizes are a copy
 	steps []int        // largest micro-step of each node in it
@@ -212,7 +212,7 @@ func (c *Control) keep() {
 	h := &c.handed[c.plan.Number%len(c.handed)]
 	sizes := append(h.plan.Sizes[:0], c.plan.Sizes...)
 	h.plan, h.steps, h.round = c.plan, h.steps[:0], c.parts.round
-	h.plan.Sizes, h.plan.Perf, h.plan.Probe = sizes, nil, nil // the last two are the newest plan's working memory
+	h.plan.Sizes, h.plan.Perf, h.plan.Probe = sizes, nil, nil // the newest plan reuses the memory of the last two
 	for i, b := range sizes {
 		step := c.Cluster.Nodes[i].Full()
 		if !c.plan.Beyond() {
@@ -233,9 +233,8 @@ func (c *Control) behind(number int) *handed {
 	return nil
 }
 
-// Adopt takes over what an older control knows about nodes that are in both clusters, by their names, as when a job's
-// ranks come back after a restart. A node's knowledge counts only if its device and profile are the same. Call it before
-// the first round; the older control must not be used afterwards.
+// Adopt takes over what an older control knows about nodes with the same name, device and profile, for example after a job's
+// restart. Call it before the first round. The older control must not be used afterwards.
 func (c *Control) Adopt(o *Control) {
 	if o.plan.Sizes == nil {
 		return // it has not begun
@@ -271,7 +270,7 @@ func alike(a, b *profile.Profile) bool {
 	return a == b || a != nil && b != nil && slices.Equal(a.Points, b.Points)
 }
 
-// begin makes what a control needs for its first plan.
+// begin creates what a control needs for its first plan.
 func (c *Control) begin() {
 	if c.plan.Sizes == nil {
 		c.plan.Sizes = make([]int, len(c.Cluster.Nodes))

@@ -8,20 +8,19 @@ import (
 )
 
 const (
-	deadlineRate = 0.1 // of the correction by the samples of the newest round
-	deadlineMost = 4.0 // times the predicted finish, and as much below it
+	deadlineRate = 0.1 // rate of the factor's correction by the samples of the newest round
+	deadlineMost = 4.0 // bound of the factor; 1 over it is the other bound
 )
 
-// deadline sets the deadline of each round where the cluster's Collect leaves it open.
+// deadline sets the deadline of each round, if the cluster's Collect leaves it open.
 type deadline struct {
-	factor float64 // of the predicted finish, by which the samples meet the global batch; 0: not known yet
+	factor float64 // of the predicted finish time with which the samples meet the global batch; 0: not known yet
 	perf   []cluster.Performance
 }
 
-// set writes the coming round's deadline into the plan. An automatic one is the predicted
-// finish time of the shares times a factor that holds the samples of a round at the global
-// batch in the mean: nodes that are quicker than predicted go beyond their share, slower
-// ones stay behind.
+// set writes the coming round's deadline into the plan. An automatic deadline is the predicted finish time of the shares
+// times a factor that keeps the samples of a round at the global batch on average. Nodes that are faster than predicted do
+// more than their share, slower ones less.
 func (d *deadline) set(c *cluster.Cluster, plan *cluster.Plan) {
 	d.end(c, plan)
 	if q := &plan.Collect; q.TimeoutShare > 0 && q.Timeout == 0 {
@@ -47,7 +46,7 @@ func (d *deadline) end(c *cluster.Cluster, plan *cluster.Plan) {
 	plan.Collect.Deadline = max(time.Duration(min(share*plan.Finish*1e9, math.MaxInt64/2)), 1)
 }
 
-// finish is when the last share is predicted to be done.
+// finish returns the predicted time at which the last share is done.
 func (d *deadline) finish(c *cluster.Cluster, plan *cluster.Plan) float64 {
 	perf := plan.Perf
 	if perf == nil {
@@ -65,11 +64,11 @@ func (d *deadline) finish(c *cluster.Cluster, plan *cluster.Plan) float64 {
 	return finish
 }
 
-// observe corrects the factor by a round: by the samples handed in over the shares of the nodes that handed in. The
-// factor's logarithm falls in proportion to the excess of this ratio over 1. The corrections of a run add up to the change
-// of the logarithm, which is bounded, so the mean of the rounds tends to the global batch however much they scatter. No
-// other form has this property: a linear one (times 1 - rate (x - 1)) settles where rounds are too small by half the rate
-// times their variance, and one in the logarithm of x where they are too large.
+// observe corrects the factor after a round. Let x be the samples handed in over the shares of the nodes that handed in. The
+// factor's logarithm decreases in proportion to x - 1. The corrections of a run sum to the change of the logarithm, which
+// is bounded, so the mean of x tends to 1 however much x scatters. Other forms lack this property: factor times
+// (1 - rate (x - 1)) settles where rounds are too small by half the rate times the variance of x, and a correction by the
+// logarithm of x where they are too large.
 func (d *deadline) observe(report *cluster.Report, plan *cluster.Plan) {
 	if d.factor == 0 {
 		return

@@ -130,7 +130,7 @@ func TestDeadBandWithoutTheAbsent(t *testing.T) {
 	perf, sizes := c.Nominal(), make([]int, 3)
 	perf[2].Overhead = 1000
 	fresh := []int{300, 300, 0}
-	d := deadBand{least: changePays}
+	d := deadBand{}
 	finish := d.apply(c, perf, c.Nodes[0].Finish(perf[0], 300), fresh, sizes)
 	perf[0].PerSample *= 1.0001
 	if got, want := d.apply(c, perf, finish, []int{299, 301, 0}, sizes), c.Nodes[0].Finish(perf[0], 300); got != want || !slices.Equal(sizes, fresh) {

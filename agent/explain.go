@@ -19,27 +19,27 @@ type Explanation struct {
 	After      env.Belief              `json:"after"`
 	Weights    [env.Objectives]float64 `json:"weights"` // behind the choices; they sum to 1
 	Chosen     *Choice                 `json:"chosen"`
-	Model      *Choice                 `json:"model"`                  // what the model alone would have chosen
-	Best       *Choice                 `json:"best"`                   // the network's, taken if it is better by enough; null: it was not used
+	Model      *Choice                 `json:"model"`                  // the choice of the model alone
+	Best       *Choice                 `json:"best"`                   // the network's choice, taken if it is better by enough; null: it was not used
 	OutOfRange []OutOfRange            `json:"out_of_range,omitempty"` // why the network was not used
 	Guarded    bool                    `json:"guarded,omitempty"`      // the network was overruled, as it has not shown that its rounds bring more than the model's
 	Rule       *RuleExplanation        `json:"rule,omitempty"`         // of the round, where it is free
-	Part       *Part                   `json:"part,omitempty"`         // why the node is left out or tried; null: it takes part like any other
-	PassedOver string                  `json:"passed_over,omitempty"`  // what its report said that cannot be
+	Part       *Part                   `json:"part,omitempty"`         // why the node is left out or on trial; null: it takes part as usual
+	PassedOver string                  `json:"passed_over,omitempty"`  // impossible values in its report
 }
 
 // Part is the state of a node that is left out, is on trial, or was lost just now.
 type Part struct {
-	Why     string  `json:"why"`              // it is left out for: "silent", "too slow", "away", "out of memory"; or "takes part"
-	Trial   bool    `json:"trial,omitempty"`  // it has its least share in this round, to see whether it is of use again
-	Lost    int     `json:"lost,omitempty"`   // gradients in a row that did not come
+	Why     string  `json:"why"`              // why it is left out: "silent", "too slow", "away", "out of memory"; or "takes part"
+	Trial   bool    `json:"trial,omitempty"`  // it gets its least share in this round, as a test
+	Lost    int     `json:"lost,omitempty"`   // successive gradients that did not come
 	Since   int     `json:"since,omitempty"`  // round, from 1, in which it fell silent
 	Cost    float64 `json:"cost,omitempty"`   // of its last loss or trial, in rounds of the others
 	Next    int     `json:"next,omitempty"`   // round, from 1, of the next trial
 	Unknown bool    `json:"unknown,omitzero"` // it never handed in anything
 }
 
-// Explain adds to the explanation of a node what the control decided about it: Agent.Explain explains only sizes.
+// Explain adds the control's decisions about a node to an explanation: Agent.Explain explains only sizes.
 func (c *Control) Explain(e *Explanation, node int) {
 	e.PassedOver = c.sieve.Why(node)
 	n := &c.parts.nodes[node]
@@ -101,7 +101,7 @@ type RuleValue struct {
 	Value  float64                 `json:"value"` // the same, weighted
 }
 
-// seen is the input of a decision.
+// seen is what a decision was based on.
 type seen struct {
 	round   int
 	nodes   []cluster.NodeReport // nil: there was no report

@@ -9,33 +9,34 @@ import (
 )
 
 const (
-	guardRate   = 0.02 // of the moving averages
-	guardRounds = 5    // judged before the network has a say
-	guardSure   = 1    // standard errors by which it must be better to get it, and worse to lose it
-	guardWeight = 0.5  // least weight of speed: the guard judges by nothing else
+	guardRate   = 0.02 // rate of the moving averages
+	guardRounds = 5    // judged rounds before the network may decide
+	guardSure   = 1    // standard errors by which the network must be better to take over, and worse to hand back
+	guardWeight = 0.5  // least weight of speed with which the guard works: it judges nothing else
 )
 
-// guard takes the decision from the network where that costs progress. Two controllers run side by side: the network, and the
-// model with a belief of its own. One decides; the guard keeps the shares that the idle one would have handed out. Every round
-// shows how long each node takes, and so what the idle controller's shares would have brought, under its own rule where rules are
-// free. The model decides until the network would have brought more in the mean of the last rounds, and again when the network
-// has brought less, each time beyond a standard error (docs/decisions/0047-two-controllers.md).
+// guard takes the decision from the network where the network costs progress. Two controllers run side by side: the
+// network, and the model with a belief of its own. One of them decides; the guard keeps the shares that the other one, the
+// idle controller, would have handed out. Every round shows how long each node takes, and so how much progress the idle
+// controller's shares would have brought; where the policy chooses the round's rule, under the idle controller's rule. The
+// model decides until the network would have brought more progress, on average over the last rounds, and again when the
+// network has brought less, each time by more than a standard error (docs/decisions/0047-two-controllers.md).
 type guard struct {
 	off     bool         // the model decides
 	tracker *env.Tracker // the model's belief, which the network does not move
-	actions []int        // the model's actions on it
+	actions []int        // the model's actions by this belief
 	perf    []cluster.Performance
-	decided []int        // shares of the deciding controller for the coming round, before the dead band and trials; env.AsIs for none
-	instead []int        // shares of the idle controller, the same way
+	decided []int        // deciding controller's shares for the coming round, before the dead band and trials; 0 becomes env.AsIs
+	instead []int        // idle controller's shares, likewise
 	pending bool         // both are known
-	regret  stats.Moving // progress that deciding by the network costs, per round
+	regret  stats.Moving // progress per round that the network's decisions cost
 	rounds  float64
 	skipped int
 	ready   []cluster.Performance
 	alloc   cluster.Allocator
 }
 
-// newGuard guards an agent that has observed nothing.
+// newGuard returns the guard of an agent that has observed nothing.
 func newGuard(a *Agent) *guard {
 	n := len(a.cluster.Nodes)
 	g := &guard{off: true, tracker: env.NewTracker(a.cluster), actions: make([]int, n), instead: make([]int, n), perf: make([]cluster.Performance, n), ready: make([]cluster.Performance, n)}
@@ -43,7 +44,7 @@ func newGuard(a *Agent) *guard {
 	return g
 }
 
-// would returns the shares that the idle controller would have handed out in the reported round; nil: they are not known.
+// would returns the idle controller's shares for the reported round; nil: they are not known.
 func (g *guard) would() []int {
 	if !g.pending {
 		return nil
@@ -51,7 +52,7 @@ func (g *guard) would() []int {
 	return g.instead
 }
 
-// judge takes in a round for which both controllers' shares are known. network is the tracker that the network moves.
+// judge compares both controllers by a round, if the shares of both are known. network is the network's tracker.
 func (g *guard) judge(report *cluster.Report, network *env.Tracker) {
 	if !g.pending {
 		return
@@ -81,8 +82,8 @@ func (g *guard) judge(report *cluster.Report, network *env.Tracker) {
 	}
 }
 
-// decide moves the model's own belief. Where the model decides, it puts the model's actions into the agent and returns how many of
-// the network's they replace.
+// decide updates the model's belief. If the model decides, it gives its actions to the agent, and returns the number of the
+// network's actions that differ.
 func (g *guard) decide(a *Agent) (overruled int) {
 	g.tracker.Model(g.actions)
 	g.tracker.Apply(g.actions, g.perf)
@@ -100,13 +101,13 @@ func (g *guard) decide(a *Agent) (overruled int) {
 	return overruled
 }
 
-// first notes that both controllers hand out the same shares in the first round.
+// first notes that both controllers have the same shares in the first round.
 func (g *guard) first(a *Agent) {
 	copy(g.instead, a.fresh)
 	g.pending = a.judged()
 }
 
-// given notes the shares of the deciding controller. A node without one may still work: participation may try it.
+// given notes the deciding controller's shares. A node without a share may still work, because participation may try it.
 func (g *guard) given(shares []int) {
 	g.decided = append(g.decided[:0], shares...)
 	for i, b := range shares {
@@ -119,7 +120,7 @@ func (g *guard) given(shares []int) {
 	}
 }
 
-// keep notes what the idle controller would hand out in the coming round, by its parameters in g.perf.
+// keep computes the idle controller's shares for the coming round from its parameters, g.perf.
 func (g *guard) keep(a *Agent, present []bool) {
 	if !a.judged() || !g.due(len(g.instead)) {
 		return
@@ -133,8 +134,8 @@ func (g *guard) keep(a *Agent, present []bool) {
 	g.pending = err == nil
 }
 
-// due says whether the coming round is to be judged. A large fleet is judged less often: one of its rounds shows as much as
-// many of a small one, and the second allocation would double the time of a decision.
+// due says whether to judge the coming round. Large clusters are judged less often: one round of theirs shows as much as
+// many rounds of a small one, and the second allocation would double the time of a decision.
 func (g *guard) due(nodes int) bool {
 	if g.skipped++; g.skipped*batchNodes < nodes {
 		return false

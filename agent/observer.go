@@ -5,9 +5,8 @@ import (
 	"evenkeel/env"
 )
 
-// Observer learns about a run's nodes from its reports, whatever policy planned the run. It
-// has the belief of a controller that took in each report and decided nothing. Beliefs move
-// by the model's own updates, as a controller's do without a network.
+// Observer learns about a run's nodes from its reports, whatever policy planned the run. Its beliefs are those of a controller
+// without a network that saw every report and made no decisions.
 type Observer struct {
 	cluster *cluster.Cluster
 	tracker *env.Tracker
@@ -26,7 +25,7 @@ func NewObserver(c *cluster.Cluster) *Observer {
 	}
 }
 
-// Add takes in the report of the next round.
+// Add processes the report of the next round.
 func (o *Observer) Add(report *cluster.Report) {
 	for i := range report.Nodes {
 		if report.Nodes[i].Measured() {
@@ -38,10 +37,9 @@ func (o *Observer) Add(report *cluster.Report) {
 	o.tracker.Apply(o.actions, o.newest)
 }
 
-// Performance returns the performance parameters for sizes that stay as they are for a long
-// time, in node order; valid until the next call. A node has its long-run slowdown, without
-// a present spell of slowness, and a margin for its noise, since rounds wait for all nodes. For
-// a node that has not delivered anything, they follow from its profile and its lateness.
+// Performance returns performance parameters for sizes that will not change for a long time, in node order; valid until the
+// next call. A node has its long-run slowdown, without a present slow spell, and a margin for its noise, because rounds wait
+// for all nodes. For a node without any gradient, they follow from its profile and its lateness.
 func (o *Observer) Performance() []cluster.Performance {
 	for i := range o.perf {
 		o.perf[i] = o.cluster.Nodes[i].Slowed(o.newest[i], 1/o.Slowed(i))
@@ -49,11 +47,10 @@ func (o *Observer) Performance() []cluster.Performance {
 	return o.perf
 }
 
-// Rounds is how many rounds measured a node.
+// Rounds returns the number of rounds that measured a node.
 func (o *Observer) Rounds(node int) int { return o.rounds[node] }
 
-// Slowed is a node's slowdown over its long-run one: above 1 where the last rounds caught it
-// in a spell of slowness.
+// Slowed returns a node's slowdown over its long-run slowdown: above 1 if the node was in a slow spell in the last rounds.
 func (o *Observer) Slowed(node int) float64 {
 	if o.rounds[node] == 0 {
 		return 1
@@ -62,6 +59,6 @@ func (o *Observer) Slowed(node int) float64 {
 	return b.Slowdown / b.Level
 }
 
-// NoiseScale is the gradient noise scale in samples, as the gradients' norms show it; 0 if
-// nothing does, or not well enough for a learning rate to follow it.
+// NoiseScale returns the gradient noise scale in samples, as estimated from the gradients' norms; 0 if there is no estimate, or
+// it is too uncertain to set a learning rate by.
 func (o *Observer) NoiseScale() float64 { return o.tracker.SureScale() }

@@ -97,7 +97,7 @@ func TestObserverPays(t *testing.T) {
 						t.Fatal(err)
 					}
 					later := sim.New(c, conditions, seed)
-					later.CopyFrom(s)
+					watch(t, c, later, 100) // as far as s
 					for range 300 {
 						r, err := later.Round(t.Context(), cluster.Plan{Sizes: sizes, Collect: c.Collect})
 						if err != nil {

@@ -6,16 +6,16 @@ import (
 	"evenkeel/cluster"
 )
 
-// When a node that is too slow is tried again, in rounds; and what a trial may cost.
+// When a node that is too slow is tried again, in rounds, and what a trial may cost.
 const (
-	firstTrial  = 2    // until the first trial
-	trialGrowth = 3.0  // of that time after every trial that fails
-	lastTrial   = 1024 // most rounds between two trials, unless they cost too much
-	trialSpread = 30   // rounds over which the time that a trial costs is spread
-	freeTrial   = 0.05 // of a round: what a trial may cost to be repeated at once
+	firstTrial  = 2    // rounds until the first trial
+	trialGrowth = 3.0  // growth of the waiting time after a failed trial
+	lastTrial   = 1024 // longest waiting time, unless trials cost too much
+	trialSpread = 30   // a trial that costs the time of n rounds comes at most once in 30 n rounds
+	freeTrial   = 0.05 // cost, in rounds, below which a trial is repeated at once
 )
 
-// Why is the reason why a node has no share.
+// Why is the reason for which a node has no share.
 type Why uint8
 
 const (
@@ -30,9 +30,8 @@ func (w Why) String() string {
 	return [...]string{"takes part", "away", "too slow", "silent", "out of memory"}[w]
 }
 
-// participation decides who may take part: a node whose gradient did not come is left out,
-// as is one to which the allocation gives nothing, and each is tried again after some rounds, with its
-// least share.
+// participation decides which nodes may take part. It leaves out nodes whose gradient did not come and nodes to which the
+// allocation gives nothing, and tries them again after some rounds, with their least share.
 type participation struct {
 	nodes   []partaker
 	past    []past
@@ -48,21 +47,21 @@ type partaker struct {
 	lost  int     // losses in a row
 	wait  int     // rounds from one trial to the next
 	next  int     // round of the next trial
-	tried int     // round of the trial whose report is not in; 0: none
+	tried int     // round of a trial without a report yet; 0: none
 	since int     // round in which it fell silent
-	known bool    // its time was measured
+	known bool    // its time has been measured
 	cost  float64 // of its last loss or trial, in rounds
 	took  float64 // seconds of its newest measurement; 0: none since it was silent
-	steps float64 // micro-steps of that, where there were several
-	gone  bool    // it is silent, and the runner did not have it since
+	steps float64 // micro-steps of this measurement, if there were several
+	gone  bool    // it is silent, and has been absent since
 }
 
 func newParticipation(nodes int) *participation {
 	return &participation{nodes: make([]partaker, nodes), past: make([]past, nodes), allowed: make([]bool, nodes), probes: make([]bool, nodes)}
 }
 
-// observe takes in what became of the shares that were settled in a round, p.round or an older
-// one, and predicted to take finish seconds, 0 if unknown.
+// observe processes the report of a round, p.round or an older one, whose shares were predicted to take finish seconds; 0:
+// unknown.
 func (p *participation) observe(report *cluster.Report, round int, finish float64) {
 	for i := range report.Nodes {
 		n, r := &p.nodes[i], &report.Nodes[i]
@@ -89,7 +88,7 @@ func (p *participation) observe(report *cluster.Report, round int, finish float6
 				continue // a smaller micro-step will do: package memory
 			}
 			if n.why == Silent && round <= n.since {
-				continue // it was handed this share before its silence showed
+				continue // it got this share before it was known to be silent
 			}
 			n.lost++
 		default:
@@ -110,7 +109,7 @@ func (p *participation) observe(report *cluster.Report, round int, finish float6
 	}
 }
 
-// beyond is what the round lost by waiting for a node, in rounds of finish seconds; 0 where these are not known.
+// beyond returns the time lost by waiting for a node, in rounds of finish seconds; 0 if finish is not known.
 func beyond(r *cluster.NodeReport, report *cluster.Report, finish float64) float64 {
 	slow := r.Seconds
 	if r.Status == cluster.Lost {
@@ -122,8 +121,9 @@ func beyond(r *cluster.NodeReport, report *cluster.Report, finish float64) float
 	return slow/finish - 1
 }
 
-// trial is how long the node's least share is expected to take: no longer than a micro-step of its newest measurement,
-// where that had several, as it is the smallest. A line through one size, or through rounds that all ended at a deadline, may say much more.
+// trial returns the expected time of the node's least share. If the newest measurement had several micro-steps, it is at most
+// the time of one of them, because no micro-step is smaller. A line fitted to one size, or to rounds that all ended at a
+// deadline, may predict much more.
 func (n *partaker) trial(node *cluster.Node, perf cluster.Performance) float64 {
 	seconds := node.Finish(perf, node.LeastShare())
 	if n.steps > 1 {
@@ -132,7 +132,7 @@ func (n *partaker) trial(node *cluster.Node, perf cluster.Performance) float64 {
 	return seconds
 }
 
-// postpone sets the next trial of a node that is too slow, where a trial costs the time of over rounds.
+// postpone sets the next trial of a node that is too slow, if a trial costs the time of over rounds.
 func (p *participation) postpone(n *partaker, over float64) {
 	grown := int(math.Ceil(trialGrowth * float64(n.wait)))
 	spread := int(trialSpread * min(max(over, 0), 1e6))
@@ -140,13 +140,13 @@ func (p *participation) postpone(n *partaker, over float64) {
 	n.next = p.round + n.wait
 }
 
-// onTrial says whether a round tries the node.
+// onTrial says whether the node is on trial in a round.
 func (n *partaker) onTrial(round int) bool { return n.tried > 0 && n.tried == round }
 
-// among returns who of those present may be planned for in the coming round.
+// among returns the nodes present that may get a share in the coming round.
 func (p *participation) among(c *cluster.Cluster, present []bool) []bool {
 	p.round++
-	sound := false // some node is left out that is back
+	sound := false // a node that is back is left out
 	for i, here := range present {
 		if n := &p.nodes[i]; here && n.gone {
 			p.restarted(i)
@@ -154,7 +154,7 @@ func (p *participation) among(c *cluster.Cluster, present []bool) []bool {
 		p.allowed[i] = here && p.nodes[i].why != Silent
 		sound = sound || here && p.nodes[i].flaps()
 	}
-	if sound && c.CheckCapacity(p.allowed) != nil { // better one that falls silent often than too small a batch
+	if sound && c.CheckCapacity(p.allowed) != nil { // an unreliable node is better than too small a batch
 		for i, here := range present {
 			if n := &p.nodes[i]; here && n.flaps() {
 				p.allowed[i], *n = true, partaker{known: true}
@@ -164,8 +164,8 @@ func (p *participation) among(c *cluster.Cluster, present []bool) []bool {
 	return p.allowed
 }
 
-// settle takes in the plan for the nodes that were allowed, and hands the least share to
-// those that are to be tried, taken from the others.
+// settle processes the plan for the allowed nodes, and gives the nodes that are due for a trial their least share, taken from
+// the others.
 func (p *participation) settle(c *cluster.Cluster, present []bool, plan *cluster.Plan) {
 	sizes := plan.Sizes
 	for i, here := range present {
@@ -206,8 +206,7 @@ func (p *participation) try(c *cluster.Cluster, i int, sizes []int) {
 	}
 }
 
-// probe marks the nodes whose pace is hardly known: those never measured, and those on
-// trial.
+// probe marks the nodes whose pace is hardly known: those without a measurement, and those on trial.
 func (p *participation) probe(plan *cluster.Plan) {
 	for i := range p.nodes {
 		p.probes[i] = !p.nodes[i].known || p.nodes[i].onTrial(p.round)

@@ -6,33 +6,33 @@ import (
 	"evenkeel/cluster"
 )
 
-// What is expected of a run before it has shown anything: so many events in so many rounds.
+// Prior expectations: a number of events per number of rounds; and limits.
 const (
 	priorEvents  = 0.2
-	priorSound   = 200 // rounds of a node until it falls silent, for the events
-	priorSilent  = 20  // rounds of a silent node until it is back, the same
-	fleetCounts  = 3   // silences that the fleet's rate counts as in a node's own
+	priorSound   = 200 // rounds of participation in which priorEvents nodes fall silent
+	priorSilent  = 20  // rounds of silence in which priorEvents nodes come back
+	fleetCounts  = 3   // silences as which the fleet's rate counts in the rate of a node
 	longestWait  = 1024
-	flappingWait = 600 // rounds for which a node that is back but falls silent too often stays out
-	waitGrowth   = 1.2 // from one wait that is weighed to the next
+	flappingWait = 600 // rounds for which a node that falls silent too often is left out
+	waitGrowth   = 1.2 // ratio of successive waiting times that patience compares
 	leastCost    = 0.05
-	neverHeard   = 30 // times what a loss cost: rounds until a node that never handed in anything is tried again
+	neverHeard   = 30 // waiting time of a node that never handed in anything, over the cost of its loss
 )
 
-// silences counts what a node, or the fleet, has shown of falling silent and coming back.
+// silences counts how often a node, or the fleet, fell silent and came back.
 type silences struct {
 	fell, back float64
 	in, out    float64 // rounds in which it took part, and in which it was left out as silent
 }
 
-// past is what a node has shown.
+// past is the history of a node.
 type past struct {
 	silences
-	share float64 // of the global batch, the last time that it took part; 0: it did not
+	share float64 // of the global batch, the last time that it took part; 0: it never did
 	cost  float64 // of its last loss, in rounds
 }
 
-// worth returns what a loss of node i costs, in rounds of its share.
+// worth returns the cost of a loss of node i, in rounds of its share.
 func (p *participation) worth(i int) float64 {
 	h := &p.past[i]
 	share := h.share
@@ -42,20 +42,21 @@ func (p *participation) worth(i int) float64 {
 	return max(h.cost, leastCost) / share
 }
 
-// falls returns the rate at which node i falls silent, per round: its own, shrunk toward the fleet's.
+// falls returns the rate per round at which node i falls silent, shrunk towards the fleet's rate.
 func (p *participation) falls(i int) float64 {
 	fleet := (p.fleet.fell + priorEvents) / (p.fleet.in + priorSound)
 	return (p.past[i].fell + fleetCounts) / (p.past[i].in + fleetCounts/fleet)
 }
 
-// returns is the rate at which the fleet's silent nodes come back, per round.
+// returns is the rate per round at which silent nodes of the fleet come back.
 func (p *participation) returns() float64 {
 	return (p.fleet.back + priorEvents) / (p.fleet.out + priorSilent)
 }
 
-// patience returns the number of rounds between trials at which a silence costs least. Silent nodes come back at the given rate
-// per round, and a trial that fails costs worth rounds of the node's share. With trials t rounds apart, a trial finds the node
-// back with the chance f = 1 - exp(-rate t), so 1/f - 1 trials fail in the mean, and the node is in use again after t/f rounds.
+// patience returns the number of rounds between trials that minimises the cost of a silence. Silent nodes come back at the
+// given rate per round, and a failed trial costs worth rounds of the node's share. With trials every t rounds, a trial
+// finds the node back with the chance f = 1 - exp(-rate t). So 1/f - 1 trials fail on average, and the node takes part again
+// after t/f rounds.
 func patience(worth, rate float64) int {
 	best, least := 1, math.Inf(1)
 	for t := 1; t <= longestWait; t = max(t+1, int(waitGrowth*float64(t))) {
@@ -67,8 +68,8 @@ func patience(worth, rate float64) int {
 	return best
 }
 
-// waited returns what a round lost by waiting for nodes that handed in nothing, in units of the time of the slowest node that
-// did. finish is the round's predicted time, used where no node handed in anything.
+// waited returns the time that a round lost by waiting for nodes that handed in nothing, relative to the time of the slowest
+// other node. If no node handed in anything, it is relative to finish, the round's predicted time.
 func waited(report *cluster.Report, finish float64) float64 {
 	slowest := 0.0
 	for i := range report.Nodes {
@@ -85,7 +86,7 @@ func waited(report *cluster.Report, finish float64) float64 {
 	return max(report.Wait.Seconds()/slowest-1, 0)
 }
 
-// lose takes in that node i handed in nothing. The node is left out until its next trial.
+// lose notes that node i handed in nothing. The node is left out until its next trial.
 func (p *participation) lose(i int, cost float64) {
 	n, h := &p.nodes[i], &p.past[i]
 	h.cost = cost
@@ -96,14 +97,14 @@ func (p *participation) lose(i int, cost float64) {
 		n.why, n.since = Silent, p.round
 	}
 	wait := patience(p.worth(i), p.returns())
-	if !n.known { // what never was there is hardly back soon
+	if !n.known { // a node that never handed in anything will hardly do so soon
 		wait = max(wait, int(min(neverHeard*cost, 1e6)))
 	}
 	n.delay(p.round, wait)
 }
 
-// find takes in that node i, which was left out as silent, has handed in something. It takes part again, unless it
-// falls silent so often that what it does until then is worth less than the loss.
+// find notes that node i, which was left out as silent, has handed in something. It takes part again, unless it falls silent
+// so often that its work between two losses is worth less than a loss.
 func (p *participation) find(i int) {
 	n := &p.nodes[i]
 	if p.worth(i)*p.falls(i) > 1 {
@@ -113,8 +114,8 @@ func (p *participation) find(i int) {
 	*n = partaker{known: true}
 }
 
-// restarted takes in that the runner has node i again, which was silent and which it did not have meanwhile. Most hangs
-// pass with a restart, so it takes part again, but only once until its next gradient.
+// restarted notes that node i, which was silent and then absent, is present again. A restart ends most hangs, so the node
+// takes part again, but only once until its next gradient.
 func (p *participation) restarted(i int) {
 	n := &p.nodes[i]
 	if n.gone = false; n.lost != 1 || !n.known {
@@ -127,13 +128,13 @@ func (p *participation) restarted(i int) {
 	}
 }
 
-// flaps says whether the node is back and still left out, because it falls silent too often.
+// flaps says whether the node is back, but left out because it falls silent too often.
 func (n *partaker) flaps() bool { return n.why == Silent && n.lost == 0 }
 
 // delay sets the next trial.
 func (n *partaker) delay(round, wait int) { n.wait, n.next = wait, round+wait }
 
-// count takes in a round in which node i took part, or was left out as silent.
+// count counts a round in which node i took part, or was left out as silent.
 func (p *participation) count(i int, in bool) {
 	h := &p.past[i]
 	if in {

@@ -55,8 +55,7 @@ func Load(path string) (*Trained, error) {
 	return parse(path, nets, meta)
 }
 
-// NewTrained returns a trained policy made of the network that decides about nodes. It sets
-// the record's version to the one that this program reads.
+// NewTrained returns a trained policy with a network. It sets the record's version.
 func NewTrained(nodes *ddqn.Network, record Record) *Trained {
 	record.Version = recordVersion
 	return &Trained{Network: nodes, Record: record}
@@ -83,8 +82,7 @@ func parse(name string, nets map[string]*ddqn.Network, meta map[string]string) (
 	return t, nil
 }
 
-// check checks that the network and the ranges of its features fit the input that this
-// program feeds it.
+// check returns an error unless the network and the ranges of its features fit this program's observations.
 func (t *Trained) check(file string) error {
 	s, low, high := t.Network.Spec(), t.Record.Low, t.Record.High
 	if s.Features != env.Features || s.Actions != len(env.Actions) || s.Objectives != env.Objectives {
@@ -140,7 +138,7 @@ type Record struct {
 	High      []float32   `json:"high"` // the same
 	Config    TrainConfig `json:"config"`
 	Updates   int         `json:"updates"`
-	First     string      `json:"first"`     // checksum of the network after the first set of updates, by which a short run of the same configuration is compared
+	First     string      `json:"first"`     // checksum of the network after the first set of updates; a short run with the same configuration must have it too
 	Return    float64     `json:"return"`    // mean own reward per round at the end of training
 	Workloads []string    `json:"workloads"` // trained on
 	Devices   []string    `json:"devices"`   // trained on
@@ -153,9 +151,8 @@ const recordVersion = 5
 // The defaults, with seed 1, train the embedded policy; each says why.
 type TrainConfig struct {
 	Seed uint64 `json:"seed"`
-	// Steps is the number of rounds over all environments. Zero: 480,000; with 80,000 the
-	// network costs more than it brings where rounds do not wait for all
-	// (docs/decisions/0035-what-the-networks-may-decide.md).
+	// Steps is the number of rounds over all environments. Zero: 480,000; with 80,000 the network is worse than the fallback
+	// where rounds do not wait for all (docs/decisions/0035-what-the-networks-may-decide.md).
 	Steps int `json:"steps"`
 	// Envs is the number of episodes side by side. Zero: 128; with 32, the replay held so
 	// few different clusters at a time that the network chased them.
@@ -166,8 +163,8 @@ type TrainConfig struct {
 	// Gamma is the discount per round. Zero: 0.5; the effect of a choice shows at once,
 	// and a longer horizon only adds noise.
 	Gamma float64 `json:"gamma"`
-	// Explore is the share of random actions of an exploring node. Zero: 0.8; rewards
-	// belong to single nodes, so one node's exploration does not blur another's reward.
+	// Explore is the share of random actions of an exploring node. Zero: 0.8; each node has its own reward, so one node's
+	// exploration does not disturb another's reward.
 	Explore float64 `json:"explore"`
 	// Hidden are the widths of the network's layers. Nil: 64, 64.
 	Hidden []int `json:"hidden"`

@@ -8,18 +8,18 @@ import (
 	"evenkeel/env"
 )
 
-// values holds what the network expects of every action of every node, for the objectives that have a weight: most runs weigh
-// one, and scoring the others would cost time for nothing.
+// values holds the network's values of every action of every node, for the objectives with a weight above 0. Most runs have
+// one such objective; scoring the others would take time for nothing.
 type values struct {
 	network *ddqn.Network
 	actor   *ddqn.Actor // of the objectives in of
 	whole   *ddqn.Actor // of all objectives, for explanations
-	of      []int       // objectives with a weight, rising
+	of      []int       // objectives with a weight above 0, in order
 	weights []float32   // of these objectives
 	q       []float32   // node by node, action by action
 }
 
-// score values every action for rows of the network's input.
+// score computes the values of all actions for rows of the network's input.
 func (v *values) score(rows []float32, weights [env.Objectives]float64) {
 	var buffer [env.Objectives]int
 	of := buffer[:0]
@@ -36,7 +36,7 @@ func (v *values) score(rows []float32, weights [env.Objectives]float64) {
 	v.q = v.actor.Q(v.q, rows)
 }
 
-// best returns node i's action of the highest weighted value among [from, to), that value, and the value of the model's action.
+// best returns node i's action with the highest weighted value among [from, to), this value, and that of the model's action.
 func (v *values) best(i, from, to, model int) (best int, most, models float32) {
 	width := len(v.weights)
 	q := v.q[i*len(env.Actions)*width:][:len(env.Actions)*width]

@@ -234,13 +234,3 @@ func (r *Recorder) worked(node int, end time.Duration) time.Duration {
 	}
 	return max(until-r.report.Start, 0)
 }
-
-// CopyFrom makes r the same as o, reusing the memory of r where it fits.
-func (r *Recorder) CopyFrom(o *Recorder) {
-	nodes := append(r.report.Nodes[:0], o.report.Nodes...)
-	*r = Recorder{
-		nodes: o.nodes, collection: o.collection, report: o.report, settled: o.settled,
-		shares: append(r.shares[:0], o.shares...), states: append(r.states[:0], o.states...),
-	}
-	r.report.Nodes = nodes
-}

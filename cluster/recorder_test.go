@@ -273,23 +273,3 @@ func TestRecorderIgnoresWhatCannotBe(t *testing.T) {
 		t.Errorf("%+v", n)
 	}
 }
-
-// A copy goes its own way.
-func TestRecorderCopy(t *testing.T) {
-	a := recorded(Collect{Timeout: 5 * time.Second})
-	var b Recorder
-	b.CopyFrom(a)
-	b.Receive(0, 11*time.Second, Gradient{Samples: 5})
-	if _, busy := a.Share(0); !busy || a.Report().Nodes[0].Status != Late || b.Report().Nodes[0].Status != In {
-		t.Error("the copy shares memory with the original")
-	}
-	for _, r := range []*Recorder{a, &b} {
-		if at, limited := r.Limit(); !limited || at != 15*time.Second {
-			t.Errorf("%v %v", at, limited)
-		}
-		r.Expire()
-	}
-	if a.Report().Nodes[0].Status != Lost || b.Report().Nodes[0].Status != In {
-		t.Errorf("%+v\n%+v", a.Report(), b.Report())
-	}
-}

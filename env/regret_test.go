@@ -168,7 +168,8 @@ func TestWatchJudgesByOtherShares(t *testing.T) {
 // Where all are waited for, a regret is what a simulation of the same round with the other shares takes less, at what a second brings.
 func TestRegretIsWhatTheOthersTake(t *testing.T) {
 	c := envtest.Mixed(t, 12)
-	s, tracker := sim.New(c, envtest.Preset(t, "bursts"), 3), NewTracker(c)
+	bursts := envtest.Preset(t, "bursts")
+	s, tracker := sim.New(c, bursts, 3), NewTracker(c)
 	sizes, others := make([]int, 12), make([]int, 12)
 	if _, err := cluster.Allocate(c, nil, c.Nominal(), sizes); err != nil {
 		t.Fatal(err)
@@ -179,9 +180,13 @@ func TestRegretIsWhatTheOthersTake(t *testing.T) {
 		others[i], others[11-i] = others[i]-move, others[11-i]+move
 	}
 	tracker.SetRule(cluster.Collect{}, 12)
-	var ahead sim.Simulator
 	for round := range 60 {
-		ahead.CopyFrom(s)
+		ahead := sim.New(c, bursts, 3)
+		for range round {
+			if _, err := ahead.Round(context.Background(), cluster.Plan{Sizes: sizes}); err != nil {
+				t.Fatal(err)
+			}
+		}
 		would, err := ahead.Round(context.Background(), cluster.Plan{Sizes: others})
 		if err != nil {
 			t.Fatal(err)

@@ -9,9 +9,8 @@ import (
 	"evenkeel/cluster"
 )
 
-// arrivals derives from the reports when each node's work for a round arrived, even if
-// that was rounds later: until then the time is only known to exceed what has passed. A
-// round is complete once all its times are known.
+// arrivals derives from the reports when each node's work for a round arrived, even if that was rounds later. Until it
+// arrives, only a lower bound of its time is known. A round is complete once all its times are known.
 type arrivals struct {
 	open   []*arrivalRound // oldest first
 	last   *arrivalRound   // last one that next returned; reused
@@ -20,7 +19,7 @@ type arrivals struct {
 	behind []bool        // nodes with times still open
 }
 
-// arrivalRound is a round with the arrivals that it would have had if it had waited for all.
+// arrivalRound is a round with the arrivals that it would have had if it had waited for all nodes.
 type arrivalRound struct {
 	start  time.Duration
 	nodes  []arrival
@@ -28,7 +27,7 @@ type arrivalRound struct {
 	sorted []arrival
 }
 
-// arrival is one node's part of it.
+// arrival is the arrival of one node's work.
 type arrival struct {
 	at   float64 // seconds from the opening
 	size int     // samples; 0: took no part
@@ -89,9 +88,8 @@ func (a *arrivals) begin(nodes int) *arrivalRound {
 	return r
 }
 
-// resolve closes the open times of node i, whose work under way arrived at a time and took
-// so many seconds. The rounds that it missed meanwhile would each have waited as long
-// again.
+// resolve closes the open times of node i, whose work arrived at the time at after took seconds. Each later round that the
+// node missed meanwhile would have waited took seconds more.
 func (a *arrivals) resolve(i int, at time.Duration, took float64) {
 	a.behind[i] = false
 	again := 0.0
@@ -104,7 +102,7 @@ func (a *arrivals) resolve(i int, at time.Duration, took float64) {
 	}
 }
 
-// drop takes node i, which is gone, out of the rounds that wait for it.
+// drop removes node i, which is gone, from the rounds that wait for it.
 func (a *arrivals) drop(i int) {
 	a.behind[i] = false
 	for _, r := range a.open {
@@ -140,9 +138,8 @@ func (a *arrivals) next() *arrivalRound {
 	return r
 }
 
-// counted is the number of samples that count if the round ends after end seconds with its
-// first arrivals. With late, the others count as in a later round, less the work that their
-// nodes cannot begin meanwhile.
+// counted returns the samples that count if the round ends after end seconds with its first arrivals. With late, the other
+// samples count as in a later round, minus the work that their nodes cannot begin meanwhile.
 func (r *arrivalRound) counted(end float64, first int, late bool) float64 {
 	sum := 0.0
 	for i := range r.sorted {

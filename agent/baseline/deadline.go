@@ -8,17 +8,17 @@ import (
 	"evenkeel/cluster"
 )
 
-// Steps says how a rule that ends rounds by time has nodes end: with whole micro-steps, as
-// published, or with the last one cut to their pace, which is Evenkeel's own.
+// Steps says how nodes end a round with a deadline: after a whole micro-step, as published, or with the last micro-step cut to
+// their pace, which is Evenkeel's own.
 type Steps struct {
 	Cut     bool
-	Reserve float64 // of the time left, where it is cut
-	// Overtime is the longest micro-step after the deadline while others are at work, as a share
-	// of the deadline, which is Evenkeel's own too; 0: none.
+	Reserve float64 // share of the time left that a cut micro-step keeps free
+	// Overtime is the longest micro-step after the deadline while other nodes are still at work, as a share of the deadline;
+	// 0: none. It is Evenkeel's own too.
 	Overtime float64
 }
 
-// timed writes a deadline of so many seconds into the plan.
+// timed writes a deadline into the plan.
 func (s Steps) timed(plan *cluster.Plan, seconds float64) {
 	plan.Collect.AutoDeadline, plan.Collect.DeadlineShare = false, 0
 	plan.Collect.Deadline = max(time.Duration(min(seconds*1e9, math.MaxInt64/2)), 1)

@@ -43,7 +43,7 @@ func (r *rates) observe(report *cluster.Report) {
 	}
 	for i := range report.Nodes {
 		if n := &report.Nodes[i]; n.Measured() {
-			v := float64(n.Size) / max(n.Seconds, report.Wait.Seconds()) // what it idles at the end is part of its rate
+			v := float64(n.Size) / max(n.Seconds, report.Wait.Seconds()) // idle time at the end counts
 			if r.rate[i] == 0 {
 				r.rate[i] = v
 			}
@@ -52,8 +52,8 @@ func (r *rates) observe(report *cluster.Report) {
 	}
 }
 
-// expected is the time in which those present do a number of samples at these rates, one
-// without a measurement at that of its profile.
+// expected returns the time in which the nodes present do a number of samples at these rates. A node without a measurement
+// has the rate of its profile.
 func (r *rates) expected(c *cluster.Cluster, nominal []cluster.Performance, present []bool, samples int) float64 {
 	sum := 0.0
 	for i := range c.Nodes {

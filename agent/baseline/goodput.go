@@ -96,7 +96,7 @@ func (p *batchGoodput) predict(present []bool, size int) float64 {
 	return worth(&p.noise, float64(size)) / finish
 }
 
-// worth is the value of n samples in one update, in samples of very small updates.
+// worth returns the value of an update with n samples, in samples of very small updates.
 func worth(noise *gradient.NoiseScale, n float64) float64 {
 	if scale, known := noise.Samples(); known {
 		return n / (1 + n/scale)

@@ -14,10 +14,10 @@ func NewKofN(c *cluster.Cluster, rule cluster.Rule, fill WaterFill) agent.Policy
 	return WithRule(newWaterFill(c, fill), rule)
 }
 
-// WithRule returns p with a fixed rule by which every round ends.
+// WithRule returns p with a fixed rule for all rounds.
 func WithRule(p agent.Policy, rule cluster.Rule) agent.Policy { return &ruled{p, rule} }
 
-// ruled is a policy whose rounds all end by one rule.
+// ruled is a policy with a fixed rule for all rounds.
 type ruled struct {
 	agent.Policy
 	rule cluster.Rule

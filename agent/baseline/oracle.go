@@ -5,9 +5,9 @@ import (
 	"evenkeel/cluster"
 )
 
-// Oracle configures a policy that knows the true rates: a bound, not a competitor.
+// Oracle configures a policy that knows the true rates. It is a bound, not a competitor.
 type Oracle struct {
-	Lag    int     // age of its knowledge in rounds: 0 for the state oracle, 1 for the lag-1 oracle
+	Lag    int     // age of its knowledge in rounds: 0 (state oracle) or 1 (lag-1 oracle)
 	Margin float64 // safety margin, in true standard deviations of each node's noise
 	Noise  bool    // it knows the noise of the coming round too: hindsight
 }

@@ -24,7 +24,7 @@ var files embed.FS
 // never sees (the catalogue's split), 8 to 64 nodes.
 var HeldOut = []string{"heldout-8", "heldout-16", "heldout-24", "heldout-32", "heldout-64"}
 
-// Names lists the embedded cluster files; evenkeel run shows the first, the example.
+// Names lists the embedded cluster files. The first one, example, is the default of evenkeel run.
 func Names() []string {
 	return append([]string{"example"}, HeldOut...)
 }

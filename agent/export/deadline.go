@@ -10,17 +10,17 @@ import (
 	"evenkeel/cluster"
 )
 
-// Ways to make the last micro-step before a deadline.
+// What happens to the last micro-step before a deadline.
 const (
-	cut   = "cut"   // as small as ends in time
-	whole = "whole" // not at all: full ones only
+	cut   = "cut"   // it is made smaller, so that it ends in time
+	whole = "whole" // it is left out: all micro-steps are full
 )
 
-// Deadline says when the ranks of a round stop to accumulate. Each then hands in what it
-// has, weighted by its samples: the shares say what they are expected to have.
+// Deadline says when the ranks stop accumulating gradients. Each rank then hands in what it has, weighted by its samples. The
+// shares are the samples that the ranks are expected to have.
 type Deadline struct {
 	Seconds    float64 `json:"seconds"`           // from the round's beginning to the arrival of the gradients, > 0
-	Auto       bool    `json:"auto"`              // the trainer is to move it so that the samples of a round meet the global batch in the mean
+	Auto       bool    `json:"auto"`              // the trainer adjusts it so that a round has the global batch on average
 	Reserve    float64 `json:"reserve"`           // share of the time left that the last micro-step keeps free, [0, 1)
 	Overtime   float64 `json:"overtime,omitzero"` // longest micro-step after the deadline, while another rank is late, as a share of it, [0, 1]
 	MicroSteps string  `json:"micro_steps"`       // "cut": the last one is cut to end in time; "whole": full ones only

@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 
@@ -224,12 +225,7 @@ func (n *Node) check(path string, bad func(path, format string, args ...any)) bo
 
 // printable rejects line breaks of any script too, which keeps every form readable by line.
 func printable(v string) bool {
-	for _, r := range v {
-		if !unicode.IsPrint(r) {
-			return false
-		}
-	}
-	return utf8.ValidString(v)
+	return utf8.ValidString(v) && !strings.ContainsFunc(v, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
 // Read reads the json format, at most 64 MiB, and validates it. Unknown fields and anything

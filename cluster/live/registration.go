@@ -127,15 +127,7 @@ func (m *MicroBatch) check(path string, f *badinput.Faults) {
 }
 
 func printable(s string) bool {
-	if len(s) > maxName || !utf8.ValidString(s) {
-		return false
-	}
-	for _, r := range s {
-		if !unicode.IsPrint(r) {
-			return false
-		}
-	}
-	return true
+	return len(s) <= maxName && utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
 // Cluster is the job as a cluster: a node per rank. A rank has a profile where the catalogue knows

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -154,11 +155,7 @@ func (r *parser) header(row []string) bool {
 		return true
 	}
 	for _, c := range columns {
-		found := false
-		for _, h := range row {
-			found = found || h == c
-		}
-		if !found {
+		if !slices.Contains(row, c) {
 			r.add(1, c, "column is missing: the first line must be %s", header)
 		}
 	}

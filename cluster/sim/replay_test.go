@@ -148,7 +148,6 @@ func TestReplayMultiplies(t *testing.T) {
 	both := k
 	both.Replay = only.Replay
 	a, b, s := New(c, k, 5), New(c, only, 5), New(c, both, 5)
-	var ahead Simulator
 	differs := false
 	for round := range 50 {
 		for i := range s.nodes {
@@ -157,20 +156,9 @@ func TestReplayMultiplies(t *testing.T) {
 			}
 			differs = differs || b.nodes[i].slowdown != 1
 		}
-		ahead.CopyFrom(s)
-		for range 7 {
-			ahead.advance()
-		}
-		ahead.CopyFrom(s)
-		ahead.advance()
 		for _, x := range []*Simulator{a, b, s} {
 			x.advance()
 			x.look()
-		}
-		for i := range s.nodes {
-			if ahead.nodes[i].slowdown != s.nodes[i].slowdown {
-				t.Fatalf("round %d: the copy goes elsewhere", round)
-			}
 		}
 	}
 	if !differs {

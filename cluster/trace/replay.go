@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,7 +13,7 @@ const (
 	LeastScale, MostScale = 0.01, 10
 )
 
-// Replay says which trace the nodes of a cluster go through, and how.
+// Replay says which trace the nodes of a cluster replay, and how.
 type Replay struct {
 	File    string `yaml:"file" json:"file"`
 	Columns `yaml:",inline"`
@@ -22,23 +23,13 @@ type Replay struct {
 	Trace *Trace `yaml:"-" json:"-"` // of File; see Open
 }
 
-// Rate is Pace with its default.
-func (r *Replay) Rate() float64 {
-	if r.Pace == 0 {
-		return 1
-	}
-	return r.Pace
-}
+// Rate returns Pace, or its default.
+func (r *Replay) Rate() float64 { return cmp.Or(r.Pace, 1) }
 
-// Exponent is Scale with its default.
-func (r *Replay) Exponent() float64 {
-	if r.Scale == 0 {
-		return 1
-	}
-	return r.Scale
-}
+// Exponent returns Scale, or its default.
+func (r *Replay) Exponent() float64 { return cmp.Or(r.Scale, 1) }
 
-// Path is that of File, which is relative to folder; "" without a file.
+// Path returns the path of File, which is relative to folder; "" without a file.
 func (r *Replay) Path(folder string) string {
 	if r.File == "" || filepath.IsAbs(r.File) {
 		return r.File

@@ -8,7 +8,7 @@ import (
 	"evenkeel/internal/stats"
 )
 
-// absent shows what pairs cost that are away or slow.
+// absent shows the cost of absent or slow pairs.
 func (w *world) absent() error {
 	const seeds, steps = 5, 1000
 	fmt.Print("| run | loss (95% interval) | accuracy |\n|---|---|---|\n")

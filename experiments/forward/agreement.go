@@ -42,8 +42,8 @@ func (s *summary) differing(want string) int {
 	return n
 }
 
-// agreement runs the program itself, built for old and for new processors, in one process and in several, and replays its
-// logs: how many get other weights, and the bytes on the wire and in the log.
+// agreement runs the program in one process and in several, built for old and for new CPUs, and replays its logs. It counts
+// the runs that end with other weights, and the bytes on the wire and in the log.
 func (w *world) agreement() error {
 	dir, err := os.MkdirTemp("", "evenkeel-agreement-")
 	if err != nil {
@@ -110,7 +110,7 @@ func (w *world) agreement() error {
 	return nil
 }
 
-// forward runs a command and returns its summary. Beside launch it runs the ranks.
+// forward runs a command and returns its summary. For launch it also runs the ranks.
 func (w *world) forward(server *wire.Server, program string, ranks int, name string, args []string) (*summary, error) {
 	cmd := exec.CommandContext(w.ctx, program, append([]string{"forward"}, args...)...)
 	cmd.Env = append(os.Environ(), "EVENKEEL_NATS_TOKEN="+server.Token())

@@ -14,7 +14,7 @@ import (
 	"evenkeel/train/data"
 )
 
-// large is a network of 4.2 million weights and made-up data.
+// large returns a network of 4.2 million weights, and made-up data.
 func large() (*train.Network, data.Set, error) {
 	net, err := train.MLP(1024, 1600, 1600, 10)
 	if err != nil {
@@ -31,7 +31,7 @@ func large() (*train.Network, data.Set, error) {
 	return net, set, nil
 }
 
-// kept holds samples in memory, as data are that need not be made up first.
+// kept holds samples in memory, so that making them up takes no time.
 type kept struct {
 	data.Set
 	inputs  []float32
@@ -43,15 +43,15 @@ func (k *kept) Sample(i int, inputs []float32, targets []int32) {
 	targets[0] = k.targets[i]
 }
 
-// costs measures a step of a network of 4.2 million weights against its own forward pass and against one of float32
-// weights, in turns, and the memory of both.
+// costs compares the time of a step of a large network with its own forward pass and with one of float32 weights, in turns,
+// and compares their memory.
 func costs(_ *world) error {
 	net, set, err := large()
 	if err != nil {
 		return err
 	}
 	const steps, examples, cold = 200, 16, 5
-	inference, ours, err := memories(net, set, examples) // first, so that tables made once count
+	inference, ours, err := memories(net, set, examples) // first, so that tables that are made once count
 	if err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func costs(_ *world) error {
 		whole := time.Since(begun).Seconds()
 		begun = time.Now()
 		_, err := pass.Loss(floats, timed.batch)
-		if step >= cold { // the first steps find cold memory
+		if step >= cold { // caches are cold in the first steps
 			own, float = append(own, whole/timed.seconds), append(float, whole/time.Since(begun).Seconds())
 		}
 		begun = time.Now()
@@ -91,7 +91,7 @@ func costs(_ *world) error {
 	return nil
 }
 
-// quartiles are the median and, in brackets, the quartiles.
+// quartiles formats the median and, in brackets, the quartiles.
 func quartiles(x []float64) string {
 	slices.Sort(x)
 	at := func(q float64) float64 { return x[int(q*float64(len(x)-1))] }
@@ -118,7 +118,7 @@ func (e echo) Publish(ctx context.Context, frame []byte) error {
 	return errors.Join(e.Bus.Publish(ctx, frame), e.partner.Publish(ctx, f.Encode(nil)))
 }
 
-// timedModel notes how long the last forward pass took, and its batch.
+// timedModel keeps the time and the batch of the last forward pass.
 type timedModel struct {
 	forward.Model
 	seconds float64
@@ -132,7 +132,7 @@ func (m *timedModel) Losses(w *forward.Weights, b train.Batch) ([2]float32, erro
 	return l, err
 }
 
-// memories measures what the heap had to give for a pass, and for a step.
+// memories returns the bytes allocated for a forward pass, and for a step.
 func memories(net *train.Network, set data.Set, examples int) (inference, ours float64, err error) {
 	allocated := func(work func() error) (float64, error) {
 		var before, after runtime.MemStats

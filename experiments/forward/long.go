@@ -10,7 +10,7 @@ import (
 	"evenkeel/train"
 )
 
-// long compares a long run by default with back-propagation.
+// long compares a long run with default settings with back-propagation.
 func (w *world) long() error {
 	var accuracies []float64
 	var losses []float64 // of the first seed's steps
@@ -48,7 +48,7 @@ func (w *world) long() error {
 	return nil
 }
 
-// last is the mean loss of the last hundred steps; infinite if the run diverged.
+// last returns the mean loss of the last hundred steps, infinity if the run diverged.
 func last(losses []float64) float64 {
 	sum, tail := 0.0, losses[max(0, len(losses)-100):]
 	for _, x := range tail {
@@ -60,7 +60,7 @@ func last(losses []float64) float64 {
 	return sum
 }
 
-// learned is the outcome of a baseline: losses of its steps, and accuracy on what is held out.
+// learned is the result of a baseline: the loss of each step, and the accuracy on held-out data.
 type learned struct {
 	losses   []float64
 	accuracy float64
@@ -76,7 +76,7 @@ func (w *world) batch(rng *rand.Rand, n int) train.Batch {
 	return b
 }
 
-// right is the accuracy of weights on what is held out.
+// right returns the accuracy of weights on held-out data.
 func (w *world) right(values *train.Values) (float64, error) {
 	right, _, err := w.net.Evaluate(values, w.held)
 	return float64(right) / float64(w.held.Len()), err

@@ -3,7 +3,7 @@
 //	go run ./experiments/forward -part peers        # MeZO, FZOO and an evolution strategy at equal forward passes
 //	go run ./experiments/forward -part long         # a long run, and back-propagation
 //	go run ./experiments/forward -part scale        # eight processors and one
-//	go run ./experiments/forward -part absent       # pairs that are away or slow
+//	go run ./experiments/forward -part absent       # absent or slow pairs
 //	go run ./experiments/forward -part agreement    # the same weights in processes, builds and replays; bytes sent
 //	go run ./experiments/forward -part costs        # time and memory of a step, on an idle machine
 package main
@@ -14,8 +14,9 @@ import (
 	"flag"
 	"fmt"
 	"runtime"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"evenkeel/experiments/internal/program"
 	"evenkeel/forward"
@@ -58,7 +59,7 @@ type world struct {
 	steps          int
 }
 
-// config is the configuration that evenkeel forward train has by default; with half as many directions as processors, that of
+// config returns the default configuration of evenkeel forward train; with half as many directions as processors, that of
 // --estimator pairs.
 func config(processors, directions, steps int, key uint64) *forward.Config {
 	c := &forward.Config{Processors: processors, Directions: directions, Key: key, Steps: steps, Epsilon: 1e-3, Schedule: forward.Cosine, Clip: 3, Guard: true}
@@ -72,7 +73,7 @@ func config(processors, directions, steps int, key uint64) *forward.Config {
 	return c
 }
 
-// processor is a rank of a new run.
+// processor returns a rank of a new run.
 func processor(c *forward.Config, net *train.Network, training data.Set, rank int, bus forward.Bus) (*forward.Processor, error) {
 	weights := forward.NewWeights(net, c.Key)
 	h := forward.NewHeader(*c, forward.Examples{Count: training.Len()}, forward.FromKey, weights)
@@ -84,7 +85,7 @@ func processor(c *forward.Config, net *train.Network, training data.Set, rank in
 	return &forward.Processor{Replica: r, Rank: rank, Model: forward.NewModel(net), Data: training, Bus: bus, Patience: time.Hour}, err
 }
 
-// train runs some ranks of a run on the digits, each in a goroutine; change may alter one before it runs.
+// train runs ranks of a run on the digits, each in a goroutine. If change is not nil, it may alter a rank before it runs.
 func (w *world) train(c *forward.Config, ranks int, change func(*forward.Processor)) ([]*forward.Processor, error) {
 	memory, all := forward.NewMemory(), make([]*forward.Processor, ranks)
 	for rank := range all {
@@ -97,11 +98,9 @@ func (w *world) train(c *forward.Config, ranks int, change func(*forward.Process
 		}
 	}
 	memory.Seal()
-	var wg sync.WaitGroup
-	errs := make([]error, ranks)
-	for rank, p := range all {
-		wg.Go(func() { errs[rank] = p.Run(w.ctx) })
+	var group errgroup.Group
+	for _, p := range all {
+		group.Go(func() error { return p.Run(w.ctx) })
 	}
-	wg.Wait()
-	return all, errors.Join(errs...)
+	return all, group.Wait()
 }

@@ -20,15 +20,15 @@ const (
 	perturbedBy = 1e-3
 )
 
-// peer is a method that is given a budget. Rates decay by a cosine.
+// peer is a method that runs within a budget. Rates decay by a cosine.
 type peer struct {
 	name  string
-	first float64 // rate in the middle of the grid, which goes on while the best is at its edge
+	first float64 // rate in the middle of the first grid; the grid grows while the best rate is at its edge
 	run   func(w *world, rate float64, seed uint64, see func(accuracy float64)) error
 }
 
-// population is a step of methods that try many directions on one batch: candidates are weights plus perturbations; update gives what each direction is
-// worth, from the losses, the first of the weights themselves where clean says so.
+// population is a method that tries many directions on one batch: candidates are weights plus perturbations. update returns
+// the worth of each direction from the losses. With clean, the first loss is that of the weights themselves.
 func population(n int, clean, normal bool, update func(losses []float64) []float64) func(w *world, rate float64, seed uint64, see func(float64)) error {
 	return func(w *world, rate float64, seed uint64, see func(float64)) error {
 		values := w.net.NewValues()
@@ -80,7 +80,8 @@ func population(n int, clean, normal bool, update func(losses []float64) []float
 	}
 }
 
-// watched makes steps of so many passes each until the budget is used, and tells the accuracy on what is held out now and then.
+// watched makes steps, of each passes, until the budget is used, and calls see with the accuracy on held-out data at
+// intervals.
 func (w *world) watched(values *train.Values, each int, see func(float64), step func(step int, progress float64) error) error {
 	used, next := 0, seenEvery
 	for j := 0; used+each <= budget; j++ {
@@ -101,7 +102,7 @@ func (w *world) watched(values *train.Values, each int, see func(float64), step 
 	return nil
 }
 
-// deviation is that of losses, of a sample.
+// deviation returns the mean and the sample standard deviation of losses.
 func deviation(losses []float64) (mean, std float64) {
 	for _, l := range losses {
 		mean += l / float64(len(losses))
@@ -112,7 +113,7 @@ func deviation(losses []float64) (mean, std float64) {
 	return mean, math.Sqrt(std) + 1e-12
 }
 
-// fzoo is FZOO (Dang et al. 2025): a clean pass and fifteen along signs, over the deviation of the fifteen.
+// fzoo is FZOO (Dang et al. 2025): the differences of fifteen passes along signs to a clean pass, over their deviation.
 func fzoo(losses []float64) []float64 {
 	_, std := deviation(losses[1:])
 	worth := make([]float64, len(losses)-1)
@@ -166,7 +167,7 @@ func twoPoint(w *world, rate float64, seed uint64, see func(float64)) error {
 	})
 }
 
-// ours is this package; a rate of 0 is the default.
+// ours is Evenkeel's method; a rate of 0 means the default rate.
 func ours(processors, directions int) func(w *world, rate float64, seed uint64, see func(float64)) error {
 	return func(w *world, rate float64, seed uint64, see func(float64)) error {
 		c := config(processors, directions, budget/processors, seed)
@@ -193,7 +194,7 @@ func ours(processors, directions int) func(w *world, rate float64, seed uint64, 
 	}
 }
 
-// curve is a run's accuracy every seenEvery passes; of one that diverged, nothing.
+// curve returns a run's accuracy every seenEvery passes; nil if the run diverged.
 func (w *world) curve(p *peer, rate float64, seed uint64) ([]float64, error) {
 	var seen []float64
 	err := p.run(w, rate, seed, func(a float64) { seen = append(seen, a) })
@@ -203,7 +204,7 @@ func (w *world) curve(p *peer, rate float64, seed uint64) ([]float64, error) {
 	return seen, err
 }
 
-// tune is the best rate of a grid in powers of two, by the accuracy of one seed that is not used again.
+// tune returns the best rate of a grid in powers of two, by the accuracy on a seed that is not used again.
 func (w *world) tune(p *peer) (float64, error) {
 	got := map[float64]float64{}
 	best := p.first
@@ -233,7 +234,7 @@ func (w *world) tune(p *peer) (float64, error) {
 	}
 }
 
-// peers compares methods at equal forward passes.
+// peers compares methods with equal numbers of forward passes.
 func (w *world) peers() error {
 	const seeds = 5
 	fmt.Print("| method | rate | test accuracy (95% interval) |\n|---|---|---|\n")

@@ -10,13 +10,13 @@ import (
 	"evenkeel/train"
 )
 
-// device computes one forward pass after the other, each of which takes a time.
+// device computes one forward pass after the other; each takes the time pass.
 type device struct {
 	mu   sync.Mutex
 	pass time.Duration
 }
 
-// onDevice is a model on a device, emulated: it waits until the device would be done.
+// onDevice is a model on an emulated device: it waits until the device would be done.
 type onDevice struct {
 	forward.Model
 	device *device
@@ -34,8 +34,8 @@ func (m *onDevice) Losses(w *forward.Weights, b train.Batch) ([2]float32, error)
 // errReached ends a run at its goal.
 var errReached = errors.New("reached")
 
-// until trains until the mean loss of 20 steps is at most a goal, on so many devices. It returns the steps, 0 if they do not
-// suffice, and the time.
+// until trains on a number of devices until the mean loss of 20 steps reaches the goal. It returns the time and the number
+// of steps, 0 if the run's steps are not enough.
 func (w *world) until(c *forward.Config, goal float64, devices int, pass time.Duration) (steps int, took time.Duration, err error) {
 	all := make([]*device, devices)
 	for i := range all {
@@ -68,7 +68,7 @@ func mean(all []float64) (mean float64) {
 	return mean
 }
 
-// scale compares eight processors, each with a device, with one device that computes both halves of one pair.
+// scale compares eight processors, each with its own device, with one pair on a single device.
 func (w *world) scale() error {
 	const goal, most, seeds = 0.7, 6000, 3
 	const pass = 10 * time.Millisecond

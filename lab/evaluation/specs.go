@@ -35,10 +35,10 @@ type Spec struct {
 	create    create
 }
 
-// create makes the policy at a point of its grid for one run.
+// create returns the policy at a point of its grid, for one run.
 type create func(c *cluster.Cluster, s *sim.Simulator, t *agent.Trained, w [env.Objectives]float64, point int) agent.Policy
 
-// judged are the points that it is judged with: the tuned one, in hindsight several.
+// judged returns the points that are run on judged seeds: the tuned one, with Hindsight several.
 func (p *Spec) judged(tuned int) []int { return block(p.Hyperparameters, tuned, 0, p.Hindsight) }
 
 // New returns the policy at a point of its grid (0 where there is none) for one run of s.
@@ -57,8 +57,8 @@ func Specs() []Spec {
 		untuned("uniform", "the same size everywhere", baseline.NewUniform),
 		tunedProportional(), tunedLBBSP(),
 		tunedWaterFill("waterfill", "equal predicted finish times, moving average or least squares (Cannikin)", plainGrid()),
-		tunedWaterFill("waterfill-margin", "the same with a margin for every node's noise", marginGrid()),
-		tunedWaterFill("cusum", "the same with change detection", cusumGrid()),
+		tunedWaterFill("waterfill-margin", "the same with a margin for every node's noise", fillGrid(waterGains, waterMargins, []float64{0})),
+		tunedWaterFill("cusum", "the same with change detection", fillGrid(waterGains[:5], ruleMargins, ruleThresholds[1:])),
 		tunedGoodput(), tunedKofN(), tunedGoodputKofN(), tunedDBW(), tunedDropCompute(),
 		tunedAnytime(whole), tunedAnytime(cut), tunedAnytime(on),
 		tunedExpectedTime(whole), tunedExpectedTime(cut), tunedExpectedTime(on),
@@ -94,7 +94,7 @@ next:
 	return found, nil
 }
 
-// numbers is a hyperparameter of numbers; the search starts from the value start.
+// numbers returns a hyperparameter with numbers as values; the search starts from the value start.
 func numbers(name string, start float64, values ...float64) Hyperparameter {
 	a := Hyperparameter{Name: name, Start: slices.Index(values, start)}
 	for _, v := range values {
@@ -103,14 +103,14 @@ func numbers(name string, start float64, values ...float64) Hyperparameter {
 	return a
 }
 
-// untuned returns the spec of a policy without hyperparameters that needs the cluster alone.
+// untuned returns the spec of a policy without hyperparameters that needs only the cluster.
 func untuned(name, about string, create func(c *cluster.Cluster) agent.Policy) Spec {
 	return Spec{Name: name, About: about, create: func(c *cluster.Cluster, _ *sim.Simulator, _ *agent.Trained, _ [env.Objectives]float64, _ int) agent.Policy {
 		return create(c)
 	}}
 }
 
-// tuned is the spec of a policy that needs the cluster and its hyperparameters alone.
+// tuned returns the spec of a policy that needs only the cluster and its hyperparameters.
 func tuned(name, about string, params []Hyperparameter, create func(c *cluster.Cluster, at []int) agent.Policy) Spec {
 	return Spec{Name: name, About: about, Hyperparameters: params, create: func(c *cluster.Cluster, _ *sim.Simulator, _ *agent.Trained, _ [env.Objectives]float64, k int) agent.Policy {
 		return create(c, split(params, k))
@@ -137,32 +137,21 @@ var (
 	waterMargins = []float64{0.25, 0.5, 0.75, 1, 1.25, 1.5, 2}
 )
 
+// plainGrid returns all gains, and least squares with some forgetting factors.
 func plainGrid() []baseline.WaterFill {
-	var grid []baseline.WaterFill
-	for _, g := range waterGains {
-		grid = append(grid, baseline.WaterFill{Gain: g})
-	}
+	grid := fillGrid(waterGains, []float64{0}, []float64{0})
 	for _, f := range []float64{0.9, 0.95, 0.98, 0.99} {
 		grid = append(grid, baseline.WaterFill{Gain: 1, Forget: f})
 	}
 	return grid
 }
 
-func marginGrid() []baseline.WaterFill {
+// fillGrid returns all combinations of gains, margins and thresholds.
+func fillGrid(gains, margins, thresholds []float64) []baseline.WaterFill {
 	var grid []baseline.WaterFill
-	for _, g := range waterGains {
-		for _, m := range waterMargins {
-			grid = append(grid, baseline.WaterFill{Gain: g, Margin: m})
-		}
-	}
-	return grid
-}
-
-func cusumGrid() []baseline.WaterFill {
-	var grid []baseline.WaterFill
-	for _, g := range waterGains[:5] {
-		for _, m := range append([]float64{0}, waterMargins...) {
-			for _, h := range []float64{1.5, 2.5, 4, 6, 10} {
+	for _, g := range gains {
+		for _, m := range margins {
+			for _, h := range thresholds {
 				grid = append(grid, baseline.WaterFill{Gain: g, Margin: m, CUSUM: h})
 			}
 		}
@@ -170,7 +159,7 @@ func cusumGrid() []baseline.WaterFill {
 	return grid
 }
 
-// tunedWaterFill tries every setting of a list: one hyperparameter.
+// tunedWaterFill returns the spec of water-filling with one hyperparameter: an entry of a list of settings.
 func tunedWaterFill(name, about string, grid []baseline.WaterFill) Spec {
 	var all Hyperparameter
 	for _, w := range grid {
@@ -191,8 +180,8 @@ func tunedWaterFill(name, about string, grid []baseline.WaterFill) Spec {
 	})
 }
 
-// Suited returns the specs of the policies that decide no more than all the cases leave free,
-// and ask no more of the trainer.
+// Suited returns the specs of the policies that choose only what all cases leave open, and need only what all trainers can
+// do.
 func Suited(cases []Case) []Spec {
 	return slices.DeleteFunc(Specs(), func(p Spec) bool {
 		return slices.ContainsFunc(cases, func(c Case) bool {
@@ -222,7 +211,7 @@ func bound(name, about string, o baseline.Oracle) Spec {
 	}}
 }
 
-// model is the spec of the agent's fallback rule.
+// model returns the spec of the agent's fallback rule.
 func model() Spec {
 	s := untuned("model", "the agent's fallback rule alone, without the network", func(c *cluster.Cluster) agent.Policy {
 		return agent.NewModel(c)
@@ -241,9 +230,8 @@ func boundMargin(name, about string, lag int, margins ...float64) Spec {
 	}
 }
 
-// Policies that decide more than sizes, all over water-filling. Their grids are
-// products, searched by coordinate descent from the starts given here: what did well
-// without a choice of rules, and waiting for most.
+// Policies that choose more than sizes; sizes are water-filling's. Their grids are products, searched by coordinate descent
+// from the starts given here.
 
 var (
 	ruleMargins    = append([]float64{0}, waterMargins...)
@@ -251,13 +239,19 @@ var (
 	ruleWindows    = []int{10, 30, 100}
 )
 
-// fillParams are water-filling's hyperparameters; threshold 0: no change detection.
+// fillParams returns water-filling's hyperparameters. Threshold 0: no change detection.
 func fillParams() []Hyperparameter {
 	return []Hyperparameter{numbers("gain", 0.35, waterGains...), numbers("margin", 0.5, ruleMargins...), numbers("threshold", 0, ruleThresholds...)}
 }
 
 func fillAt(at []int) baseline.WaterFill {
 	return baseline.WaterFill{Gain: waterGains[at[0]], Margin: ruleMargins[at[1]], CUSUM: ruleThresholds[at[2]]}
+}
+
+// ruled marks the spec of a policy that decides when rounds end.
+func ruled(s Spec) Spec {
+	s.Rule = true
+	return s
 }
 
 // batchPeriods are the rounds between two choices of the global batch.
@@ -291,14 +285,12 @@ func ruleAt(at []int) cluster.Rule {
 }
 
 func tunedKofN() Spec {
-	c := tuned("kofn", "waits for a fixed share of the nodes, and a fixed grace (backup workers)", append(ruleParams(), fillParams()...), func(c *cluster.Cluster, at []int) agent.Policy {
+	return ruled(tuned("kofn", "waits for a fixed share of the nodes, and a fixed grace (backup workers)", append(ruleParams(), fillParams()...), func(c *cluster.Cluster, at []int) agent.Policy {
 		return baseline.NewKofN(c, ruleAt(at), fillAt(at[2:]))
-	})
-	c.Rule = true
-	return c
+	}))
 }
 
-// tunedGoodputKofN is not a published system, but the obvious combination of both.
+// tunedGoodputKofN combines both rules; it is not a published system.
 func tunedGoodputKofN() Spec {
 	params := append(ruleParams(), periodParam())
 	c := tuned("goodput-kofn", "goodput and kofn together", append(params, fillParams()[:2]...), func(c *cluster.Cluster, at []int) agent.Policy {
@@ -316,23 +308,18 @@ func hindsightKofN() Spec {
 }
 
 func tunedDBW() Spec {
-	c := tuned("dbw", "waits for as many nodes as gain most per second (DBW)", windowParams(), func(c *cluster.Cluster, at []int) agent.Policy {
+	return ruled(tuned("dbw", "waits for as many nodes as gain most per second (DBW)", windowParams(), func(c *cluster.Cluster, at []int) agent.Policy {
 		return baseline.NewDBW(c, ruleWindows[at[0]], at[1] == 1, fillAt(at[2:]))
-	})
-	c.Rule = true
-	return c
+	}))
 }
 
 func tunedDropCompute() Spec {
-	c := tuned("dropcompute", "waits until a threshold of the times measured (DropCompute)", windowParams(), func(c *cluster.Cluster, at []int) agent.Policy {
+	return ruled(tuned("dropcompute", "waits until a threshold of the times measured (DropCompute)", windowParams(), func(c *cluster.Cluster, at []int) agent.Policy {
 		return baseline.NewDropCompute(c, ruleWindows[at[0]], at[1] == 1, fillAt(at[2:]))
-	})
-	c.Rule = true
-	return c
+	}))
 }
 
-// windowParams are how far back a rule looks, whether it counts late work, and
-// water-filling's hyperparameters.
+// windowParams returns how far back a rule looks, whether it counts late work, and water-filling's hyperparameters.
 func windowParams() []Hyperparameter {
 	return append([]Hyperparameter{
 		{Name: "window", Values: []string{"10 rounds", "30 rounds", "100 rounds"}, Start: 1},
@@ -340,9 +327,9 @@ func windowParams() []Hyperparameter {
 	}, fillParams()...)
 }
 
-// Policies that end rounds by time. As published they stop at whole micro-steps; those
-// called -cut size the last one as Evenkeel does, to show what that alone is worth, and those
-// called -on go on after the deadline while a node is late.
+// Policies whose rounds end at a deadline. As published, nodes stop after a whole micro-step. Those called -cut size the
+// last micro-step as Evenkeel does, to show what that alone is worth. Those called -on also continue after the deadline
+// while a node is late.
 
 var (
 	anytimeFactors = []float64{0.94, 0.97, 1, 1.03, 1.06, 1.1}
@@ -358,11 +345,11 @@ type ending int
 const (
 	whole ending = iota // at the last whole micro-step
 	cut                 // the last one is cut
-	on                  // the same, and nodes go on while another is late
+	on                  // the last one is cut, and nodes continue while another one is late
 )
 
-// stepsAt are whole ones, or cut with a tuned reserve; those after the deadline are as long
-// as the cluster's.
+// stepsAt returns the micro-steps of an ending: whole, or cut with a tuned reserve. After the deadline they are as long as
+// the cluster allows.
 func stepsAt(c *cluster.Cluster, e ending, at []int) baseline.Steps {
 	switch e {
 	case whole:
@@ -373,8 +360,8 @@ func stepsAt(c *cluster.Cluster, e ending, at []int) baseline.Steps {
 	return baseline.Steps{Cut: true, Reserve: reserves[at[0]], Overtime: cmp.Or(c.Collect.Overtime, cluster.DefaultOvertime)}
 }
 
-// timed is the spec of a policy that ends rounds by time; where the last micro-step is cut,
-// the reserve is its last hyperparameter.
+// timed returns the spec of a policy whose rounds end at a deadline. If the last micro-step is cut, the reserve is the last
+// hyperparameter.
 func timed(name, about string, e ending, params []Hyperparameter, create func(c *cluster.Cluster, at []int, steps baseline.Steps) agent.Policy) Spec {
 	n := len(params)
 	if e != whole {

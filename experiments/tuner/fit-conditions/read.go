@@ -95,7 +95,7 @@ func readSeries(path, index, value string, least float64, keys ...string) ([]ser
 		g := groups[k]
 		slices.SortStableFunc(g, func(a, b sample) int { return cmp.Compare(a.at, b.at) })
 		s := first[k]
-		for _, x := range g {
+		for _, x := range groups[k] {
 			s.times = append(s.times, x.value)
 		}
 		out = append(out, s)
