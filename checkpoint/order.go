@@ -12,9 +12,9 @@ import "fmt"
 //	         record; marker of the slot that is next  | flush    the record is there or not
 //	         notes                                             durable with the next flush
 //
-// A record or marker is written as: word 0 | fence | body | fence | word. Only after the last flush is the checkpoint
-// reported. The slot is never the newest committed one, so that one is whole at every moment. The slot that is next is
-// freed with the record, so that its own free and flush fall away: two flushes for a save.
+// A record or marker is written as: word 0 | fence | body | fence | word. The checkpoint is reported only after the last
+// flush. A save never writes to the newest committed slot, so that slot is whole at every moment. The next slot is freed
+// together with the record and needs no flush of its own: a save takes two flushes.
 
 // freeSlot takes back a slot's commit.
 func freeSlot(s Storage, h *header, slot int, last note) error {

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// pace spreads a save over half of the shortest time that the last saves had to themselves: from their Commit until a call asked for an
-// array or a slot. So the writer uses the disk and a core evenly, and has read the arrays before they are needed. While a call waits it goes on at
-// once. It is guarded by the File's mutex.
+// pace slows a save down, so that it uses the disk and a core evenly. A save is spread over half of the shortest quiet
+// time of the last saves. A quiet time lasts from a Commit until a call asks for an array or a slot, so the arrays are
+// read before they are needed. While a call waits, the save runs at full speed. The File's mutex guards pace.
 type pace struct {
-	left    time.Time       // when the newest save was committed; zero once somebody asked
+	left    time.Time       // when the newest save was committed; zero after a call asked
 	quiet   []time.Duration // of the last saves
-	waiting int             // who waits for a save now
-	hurry   chan struct{}   // tells the writer that somebody began to wait
+	waiting int             // calls that wait for a save now
+	hurry   chan struct{}   // tells the writer that a call began to wait
 }
 
 const (
@@ -43,7 +43,7 @@ func (p *pace) wait() (end func()) {
 	return func() { p.waiting-- }
 }
 
-// spread is how long the next save may take.
+// spread returns how long the next save may take.
 func (p *pace) spread() time.Duration {
 	if len(p.quiet) == 0 {
 		return 0
@@ -51,12 +51,12 @@ func (p *pace) spread() time.Duration {
 	return slices.Min(p.quiet) / 2
 }
 
-// ahead is how much sooner than at an even pace these bytes were written.
+// ahead returns how much sooner the bytes were written than at an even pace.
 func ahead(spread time.Duration, done, total int64, took time.Duration) time.Duration {
 	return time.Duration(float64(spread)*float64(done)/float64(max(total, 1))) - took
 }
 
-// hurried waits for a save that is no longer spread, unless it is done already: a call that only reads the outcome does not hurry it.
+// hurried waits for a save, which runs at full speed meanwhile. It returns at once if the save is done.
 func (f *File) hurried(ctx context.Context, done <-chan struct{}) error {
 	select {
 	case <-done:
@@ -80,7 +80,7 @@ func (f *File) hurried(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-// pause holds the writer back if it is ahead, until a call waits.
+// pause delays the writer while it is ahead, until a call waits.
 func (f *File) pause(s *Save, n int) {
 	s.moved += int64(n)
 	d := ahead(s.spread, s.moved, f.head.bytes(), time.Since(s.since))
