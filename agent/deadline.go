@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"math"
 	"time"
 
@@ -35,9 +36,7 @@ func (d *deadline) end(c *cluster.Cluster, plan *cluster.Plan) {
 		return
 	}
 	if plan.Collect.AutoDeadline {
-		if d.factor == 0 {
-			d.factor = 1
-		}
+		d.factor = cmp.Or(d.factor, 1)
 		share = d.factor
 	}
 	if plan.Finish == 0 {

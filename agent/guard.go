@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"math"
 
 	"evenkeel/cluster"
@@ -113,9 +114,7 @@ func (g *guard) given(shares []int) {
 	for i, b := range shares {
 		if b == 0 {
 			g.decided[i] = env.AsIs
-			if g.instead[i] == 0 {
-				g.instead[i] = env.AsIs
-			}
+			g.instead[i] = cmp.Or(g.instead[i], env.AsIs)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"math"
 
 	"evenkeel/cluster"
@@ -35,10 +36,7 @@ type past struct {
 // worth returns the cost of a loss of node i, in rounds of its share.
 func (p *participation) worth(i int) float64 {
 	h := &p.past[i]
-	share := h.share
-	if share == 0 {
-		share = 1 / float64(len(p.past))
-	}
+	share := cmp.Or(h.share, 1/float64(len(p.past)))
 	return max(h.cost, leastCost) / share
 }
 
@@ -77,9 +75,7 @@ func waited(report *cluster.Report, finish float64) float64 {
 			slowest = max(slowest, r.Seconds)
 		}
 	}
-	if slowest == 0 {
-		slowest = finish
-	}
+	slowest = cmp.Or(slowest, finish)
 	if slowest <= 0 {
 		return 0
 	}

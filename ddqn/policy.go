@@ -93,9 +93,7 @@ func Write(w io.Writer, nets map[string]*Network, meta map[string]string) error 
 		return err
 	}
 	all := make(map[string]string, len(meta)+len(reserved))
-	for k, v := range meta {
-		all[k] = v
-	}
+	maps.Copy(all, meta)
 	for _, k := range reserved {
 		if _, taken := meta[k]; taken {
 			return fmt.Errorf("metadata key %q belongs to the format; choose another: %w", k, ErrFormat)

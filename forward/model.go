@@ -40,11 +40,7 @@ func (n *network) Losses(w *Weights, b train.Batch) ([2]float32, error) {
 
 // Evaluate returns the share of right predictions over a set, and the mean loss.
 func Evaluate(net *train.Network, w *Weights, set data.Set) (accuracy, loss float64, err error) {
-	v, err := w.Values(net)
-	if err != nil {
-		return 0, 0, fmt.Errorf("forward: %w", err)
-	}
-	right, loss, err := net.Evaluate(v, set)
+	right, loss, err := net.Evaluate(w.Values(net), set)
 	if err != nil {
 		return 0, 0, fmt.Errorf("forward: %w", err)
 	}

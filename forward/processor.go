@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -237,10 +238,7 @@ func (p *Processor) deadline(begun time.Time, half time.Duration) time.Time {
 
 // patience returns how long a step may take, if half of the pairs were there after the time half; 0: they are not there yet.
 func (p *Processor) patience(half time.Duration) time.Duration {
-	least := p.Patience
-	if least == 0 {
-		least = defaultPatience
-	}
+	least := cmp.Or(p.Patience, defaultPatience)
 	if half == 0 {
 		return max(least, withoutHalf, 4*p.took)
 	}

@@ -41,11 +41,7 @@ func NewWeights(net *train.Network, key uint64) *Weights {
 func drawn(tensors []Tensor, key uint64) *Weights {
 	w := &Weights{}
 	for i, t := range tensors {
-		data := make([]int32, t.len())
-		start := nearest(toUnits(t.Mean), t.Shift)
-		for j := range data {
-			data[j] = int32(start)
-		}
+		data := slices.Repeat([]int32{int32(nearest(toUnits(t.Mean), t.Shift))}, t.len())
 		addNormals(data, stream{key: keyOf(key), step: initialStep, tensor: uint32(i)}, toUnits(t.Std), t.Shift)
 		t.Hash = ""
 		w.tensors, w.data = append(w.tensors, t), append(w.data, data)
@@ -133,12 +129,12 @@ func (w *Weights) Read(param, from int, dst []float32) {
 }
 
 // Values returns the weights as floats.
-func (w *Weights) Values(net *train.Network) (*train.Values, error) {
+func (w *Weights) Values(net *train.Network) *train.Values {
 	v := net.NewValues()
 	for i := range w.data {
 		w.Read(i, 0, v.Params[i])
 	}
-	return v, nil
+	return v
 }
 
 // add adds terms to all tensors.

@@ -1,6 +1,8 @@
 package baseline
 
 import (
+	"slices"
+
 	"evenkeel/agent"
 	"evenkeel/cluster"
 )
@@ -27,12 +29,10 @@ type oracle struct {
 // In the first round the lag-1 oracle knows only the profiles.
 func NewOracle(c *cluster.Cluster, truth TruthSource, config Oracle) agent.Policy {
 	c = c.Revealed()
-	o := &oracle{config: config, cluster: c, truth: truth, base: make([]cluster.Performance, len(c.Nodes)), perf: c.Nominal(), last: make([]float64, len(c.Nodes))}
-	copy(o.base, o.perf)
-	for i := range o.last {
-		o.last[i] = 1
+	return &oracle{
+		config: config, cluster: c, truth: truth, base: c.Nominal(), perf: c.Nominal(),
+		last: slices.Repeat([]float64{1}, len(c.Nodes)),
 	}
-	return o
 }
 
 func (o *oracle) Decide(_ *cluster.Report, present []bool, plan *cluster.Plan) error {

@@ -1,6 +1,7 @@
 package clusterfile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -122,10 +123,7 @@ func (b *builder) group(i int) {
 
 // memory sets the node's limit.
 func (b *builder) memory(n *cluster.Node, g *Group, device profile.Device, path string) {
-	memory := int64(g.Memory)
-	if memory == 0 {
-		memory = device.MemoryBytes
-	}
+	memory := cmp.Or(int64(g.Memory), device.MemoryBytes)
 	if n.Limit = cluster.MemoryLimit(n.Profile, b.model, memory, b.total); n.Limit < 1 {
 		b.faults.Add(path+".memory", "%s cannot hold one sample of %s beside the node's part of the model state, %s; give more memory, or more nodes to share the state",
 			humanize.IBytes(uint64(memory)), b.file.Workload, humanize.IBytes(uint64(b.model.StateBytes(b.total))))
@@ -167,10 +165,7 @@ func (b *builder) power(n *cluster.Node, g *Group, device profile.Device, path s
 
 // add appends the group's count of n, each with its own name.
 func (b *builder) add(n cluster.Node, g *Group, path string) {
-	count, base := g.size(), g.Name
-	if base == "" {
-		base = g.Device
-	}
+	count, base := g.size(), cmp.Or(g.Name, g.Device)
 	if g.Name != "" && count == 1 {
 		if b.names[base] {
 			b.faults.Add(path+".name", "%q is taken by another node", base)

@@ -1,6 +1,7 @@
 package clusterfile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,9 +16,7 @@ const maxFaults = 20
 // fileError is the faults as one error, in the order of the lines, each with its line quoted.
 func fileError(faults badinput.Faults, name string, source []byte, lines map[string]int) error {
 	for i := range faults {
-		if faults[i].Line == 0 {
-			faults[i].Line = lineOf(lines, faults[i].Path)
-		}
+		faults[i].Line = cmp.Or(faults[i].Line, lineOf(lines, faults[i].Path))
 	}
 	slices.SortStableFunc(faults, func(a, b badinput.Fault) int { return a.Line - b.Line })
 	text := strings.Split(string(source), "\n")

@@ -1,6 +1,7 @@
 package clusterfile
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"reflect"
@@ -73,17 +74,14 @@ func (f *File) topology(catalogue *profile.Catalogue, p *badinput.Faults) *clust
 	return t
 }
 
-// class is the group as a topology has it.
+// class converts the group to a class of a topology.
 func (g *Group) class(at string, catalogue *profile.Catalogue, p *badinput.Faults) cluster.Class {
-	c := cluster.Class{Device: g.Device, Count: g.size(), PerMachine: 1, Memory: float64(g.Memory), Slowdown: g.Slowdown, Link: g.Link.level(), Switch: g.Switch}
+	c := cluster.Class{Device: g.Device, Count: g.size(), PerMachine: 1, Memory: float64(g.Memory), Slowdown: cmp.Or(g.Slowdown, 1), Link: g.Link.level(), Switch: g.Switch}
 	if g.PerMachine != nil {
 		c.PerMachine = *g.PerMachine
 	}
 	if g.Inside != nil {
 		c.Inside = cluster.Level(*g.Inside)
-	}
-	if c.Slowdown == 0 {
-		c.Slowdown = 1
 	}
 	if c.Memory == 0 && catalogue != nil {
 		if d, ok := catalogue.Device(g.Device); ok {
@@ -104,7 +102,7 @@ func (g *Group) class(at string, catalogue *profile.Catalogue, p *badinput.Fault
 	return c
 }
 
-// level is the link as a level of a topology.
+// level converts the link to a level of a topology.
 func (l Link) level() cluster.Level {
 	v := cluster.Level{Latency: l.Latency.std()}
 	if l.Bandwidth > 0 {

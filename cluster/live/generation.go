@@ -2,6 +2,7 @@ package live
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"evenkeel/cluster"
@@ -55,11 +56,7 @@ func (g *Generation) Cluster() *cluster.Cluster { return g.cluster }
 
 // Present says which ranks the next plan is for.
 func (g *Generation) Present() []bool {
-	all := make([]bool, len(g.cluster.Nodes))
-	for i := range all {
-		all[i] = true
-	}
-	return all
+	return slices.Repeat([]bool{true}, len(g.cluster.Nodes))
 }
 
 // Hand notes a plan that is handed out at time now.

@@ -1,6 +1,7 @@
 package live
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"unicode"
@@ -133,17 +134,11 @@ func printable(s string) bool {
 // Cluster is the job as a cluster: a node per rank. A rank has a profile where the catalogue knows
 // the workload on its device; of others the controller learns the pace. Validate must have passed. An error is bad input.
 func (r *Registration) Cluster(workload string, catalogue *profile.Catalogue) (*cluster.Cluster, error) {
-	c := &cluster.Cluster{Workload: workload, GlobalBatch: r.GlobalBatch, Nodes: make([]cluster.Node, len(r.Ranks))}
-	if c.Workload == "" {
-		c.Workload = "unnamed"
-	}
+	c := &cluster.Cluster{Workload: cmp.Or(workload, "unnamed"), GlobalBatch: r.GlobalBatch, Nodes: make([]cluster.Node, len(r.Ranks))}
 	model, _ := catalogue.Workload(workload)
 	for i := range r.Ranks {
 		x := &r.Ranks[i]
-		n := cluster.Node{Name: x.Name, Device: x.Device, Limit: r.GlobalBatch, Least: x.MicroBatch.Least, Shapes: x.MicroBatch.Sizes}
-		if n.Device == "" {
-			n.Device = "unknown"
-		}
+		n := cluster.Node{Name: x.Name, Device: cmp.Or(x.Device, "unknown"), Limit: r.GlobalBatch, Least: x.MicroBatch.Least, Shapes: x.MicroBatch.Sizes}
 		if device, p := known(x.Device, workload, catalogue); p != nil {
 			n.Device, n.Profile, n.TFLOPS = device.Name, p, device.TFLOPS(model.DType)
 			n.Power = cluster.Power{Idle: device.IdleWatts, Busy: device.BusyWatts}

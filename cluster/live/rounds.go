@@ -37,11 +37,11 @@ type arrival struct {
 }
 
 func newRounds(c *cluster.Cluster) *rounds {
-	r := &rounds{recorder: cluster.NewRecorder(c), handed: make([]int, len(c.Nodes)), reported: make([]int, len(c.Nodes)), large: make([]int, len(c.Nodes))}
-	for i := range r.reported {
-		r.reported[i] = -1
+	n := len(c.Nodes)
+	return &rounds{
+		recorder: cluster.NewRecorder(c),
+		handed:   make([]int, n), reported: slices.Repeat([]int{-1}, n), large: make([]int, n),
 	}
-	return r
 }
 
 // open begins the round of a plan.

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -64,10 +65,7 @@ func New(c *cluster.Cluster, conditions cluster.Conditions, seed uint64) *Simula
 		recorder: *cluster.NewRecorder(c),
 	}
 	for i := range s.nodes {
-		constant := c.Nodes[i].Hidden.Slowdown
-		if constant == 0 {
-			constant = 1
-		}
+		constant := cmp.Or(c.Nodes[i].Hidden.Slowdown, 1)
 		s.nodes[i] = newNode(&s.conditions, constant, seed, i, count)
 	}
 	s.slow()

@@ -3,6 +3,7 @@ package learn
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
@@ -85,10 +86,7 @@ func newProduct(name string, buf []float32, rows, cols int, factors func(in []go
 // newBiasGrad sums the gradient of a layer's output over its rows: the product of a row of ones with it.
 func newBiasGrad(rows, width int, buf []float32) *op {
 	o := newOp("ddqn.dense'b", 1, buf, width)
-	ones := make([]float32, rows)
-	for i := range ones {
-		ones[i] = 1
-	}
+	ones := slices.Repeat([]float32{1}, rows)
 	var scratch matrix.Scratch
 	o.run = func(in []gorgonia.Value) error {
 		dy := matrix.Of(floats(in[0]), rows, width)

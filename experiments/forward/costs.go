@@ -63,10 +63,7 @@ func costs(_ *world) error {
 	}
 	timed := &timedModel{Model: p.Model}
 	p.Model = timed
-	floats, err := p.Weights.Values(net)
-	if err != nil {
-		return err
-	}
+	floats := p.Weights.Values(net)
 	pass, err := net.NewPass(2*examples, false)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -271,9 +272,7 @@ func (w *world) peers() error {
 		}
 		f.Panels[0].Series = append(f.Panels[0].Series, s)
 		e := stats.Bootstrap([][]float64{ends})
-		if rate == 0 {
-			rate = config(8, 8, 1, 1).LearningRate
-		}
+		rate = cmp.Or(rate, config(8, 8, 1, 1).LearningRate)
 		fmt.Printf("| %s | %.3g | %.3f (%.3f to %.3f) |\n", p.name, rate, e.Mean, e.Low, e.High)
 	}
 	return f.Save("docs/images/forward.svg")

@@ -90,9 +90,7 @@ func Compare(ctx context.Context, config Config) ([]Result, error) {
 	if config.Seeds < 1 || config.Rounds < 1 {
 		return nil, badinput.Errorf("evaluation: %d seeds of %d rounds; at least one of each is needed", config.Seeds, config.Rounds)
 	}
-	if config.TuneSeeds == 0 {
-		config.TuneSeeds = 10
-	}
+	config.TuneSeeds = cmp.Or(config.TuneSeeds, 10)
 	c := &comparison{config: config}
 	for range config.Cases {
 		for range config.Scenarios {

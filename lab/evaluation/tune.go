@@ -1,6 +1,7 @@
 package evaluation
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -104,9 +105,7 @@ func (p *Spec) mostTried() int {
 // descent meets: from their starts, two sweeps set each in turn to its best value. Of config
 // it reads only TuneSeeds, Rounds, Trained and Progressed.
 func Tune(ctx context.Context, config Config, cs Case, sc Scenario, p *Spec) (int, error) {
-	if config.TuneSeeds == 0 {
-		config.TuneSeeds = 10
-	}
+	config.TuneSeeds = cmp.Or(config.TuneSeeds, 10)
 	c := &comparison{config: config, total: p.mostTried() * config.TuneSeeds}
 	return c.tune(ctx, cs, sc, p)
 }

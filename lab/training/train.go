@@ -1,6 +1,7 @@
 package training
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,12 +30,12 @@ const (
 	trainTeam    = 0.1 // weight of the team's reward beside a node's own
 	trainRate    = 1e-3
 	trainShort   = 30  // rounds of the shortest episode
-	trainUsual   = 250 // of the longest, but for some: many short ones, so that the replay holds many clusters
+	trainUsual   = 250 // rounds of the longest usual episode: short ones, so that the replay holds many clusters
 	trainLong    = 3000
 	trainLonger  = 0.1 // share of episodes that are longer than usual
 	trainWarmup  = 20  // sets of steps before the first update, fewer in a short run
 	trainRandom  = 0.1 // share of the run over which actions turn from random to chosen
-	trainRules   = 0.3 // share of rounds under a random rule, where it is free: nodes are to be known under all
+	trainRules   = 0.3 // share of rounds under a random rule, where the rule is free, so that all rules are seen
 	trainSmooth  = 0.02
 	fleetPerNode = 24 // one of so many nodes explores
 
@@ -45,20 +46,11 @@ const (
 )
 
 func (c Config) withDefaults() Config {
-	set := func(v *int, d int) {
-		if *v == 0 {
-			*v = d
-		}
-	}
-	set(&c.Steps, 480_000)
-	set(&c.Envs, 128)
-	set(&c.Updates, 12)
-	if c.Gamma == 0 {
-		c.Gamma = 0.5
-	}
-	if c.Explore == 0 {
-		c.Explore = 0.8
-	}
+	c.Steps = cmp.Or(c.Steps, 480_000)
+	c.Envs = cmp.Or(c.Envs, 128)
+	c.Updates = cmp.Or(c.Updates, 12)
+	c.Gamma = cmp.Or(c.Gamma, 0.5)
+	c.Explore = cmp.Or(c.Explore, 0.8)
 	if c.Hidden == nil {
 		c.Hidden = []int{64, 64}
 	}
@@ -293,11 +285,9 @@ func (t *Trainer) Trained() *agent.Trained {
 		Advantage: trainAdvantage, Low: slices.Clone(t.low), High: slices.Clone(t.high),
 		Config: agent.TrainConfig(t.config), Updates: t.learner.Updates(), First: t.first, Return: t.returned, Workloads: t.sampler.workloads,
 	}
-	seen := map[string]bool{}
 	for _, w := range t.sampler.workloads {
 		for _, d := range t.sampler.devices[w] {
-			if !seen[d.Name] {
-				seen[d.Name] = true
+			if !slices.Contains(r.Devices, d.Name) {
 				r.Devices = append(r.Devices, d.Name)
 			}
 		}
