@@ -81,20 +81,12 @@ func (g *generation) took(report *cluster.Report) {
 	g.newest.Nodes = nodes
 }
 
-// seconds are what a rank computed in the newest round, 0 if that is not known.
-func (g *generation) seconds(rank int) float64 {
+// report is what a rank said of the newest round; zero if that is not known.
+func (g *generation) report(rank int) cluster.NodeReport {
 	if rank >= len(g.newest.Nodes) {
-		return 0
+		return cluster.NodeReport{}
 	}
-	return g.newest.Nodes[rank].Seconds - g.newest.Nodes[rank].Input
-}
-
-// input are the seconds beyond these that a rank's data took.
-func (g *generation) input(rank int) float64 {
-	if rank >= len(g.newest.Nodes) {
-		return 0
-	}
-	return g.newest.Nodes[rank].Input
+	return g.newest.Nodes[rank]
 }
 
 // efficiency is what a sample of the newest round is worth to the model, 1 before the first.
@@ -151,14 +143,14 @@ func (g *generation) describe(s *JobState, ranks bool) {
 	s.NoiseScale, s.Efficiency, s.RankCount, s.Absurd = g.agent.NoiseScale(), g.efficiency(), len(g.nodes()), int64(history.Strange(g.control))
 	perf := g.agent.Performance()
 	for i := range g.nodes() {
-		n, leftOut := &g.nodes()[i], g.sizes.Nodes[i].LeftOut
+		n, leftOut, said := &g.nodes()[i], g.sizes.Nodes[i].LeftOut, g.report(i)
 		if leftOut != "" {
 			s.LeftOut++
 		}
 		if ranks {
 			s.Ranks = append(s.Ranks, RankState{
 				Name: n.Name, Device: n.Device, Profiled: n.Profile != nil, Share: g.plan.Sizes[i], MicroBatch: n.Full(),
-				Seconds: g.seconds(i), Input: g.input(i), PerSample: perf[i].PerSample, LeftOut: leftOut,
+				Seconds: said.Seconds - said.Input, Input: said.Input, PerSample: perf[i].PerSample, LeftOut: leftOut,
 			})
 		}
 	}

@@ -186,7 +186,8 @@ func (j *job) show() {
 	now := &shown{ranks: len(nodes), goodput: paceOf(j.record.paces.recent).SamplesPerSecond * j.gen.efficiency()}
 	if j.config.NodeMetrics && len(nodes) <= mostNodes {
 		for i := range nodes {
-			now.nodes = append(now.nodes, shownNode{name: nodes[i].Name, share: float64(j.gen.plan.Sizes[i]), seconds: j.gen.seconds(i), input: j.gen.input(i)})
+			said := j.gen.report(i)
+			now.nodes = append(now.nodes, shownNode{name: nodes[i].Name, share: float64(j.gen.plan.Sizes[i]), seconds: said.Seconds - said.Input, input: said.Input})
 		}
 	}
 	j.shown.Store(now)
