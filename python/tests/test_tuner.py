@@ -467,6 +467,30 @@ class TestInput(Ranks):
             self.assertLess(statistics.median(fast), statistics.median(slow) / 3)
 
 
+class TestSeconds(Ranks):
+    def test_without_waiting_for_others(self):
+        """DDP's forward pass sends rank 0's buffers, and forms the buckets anew in the second round. A rank that does so early waits, but does not compute."""
+        service = self.serve(lambda *_: ([20, 20], [20, 20]))
+
+        def child(rank, port):
+            job = Job(rank, 2, port, net=torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 3)).double())
+            for x, y, i in job.tuner.steps(job.loader(global_batch=40)):
+                mean = job.plain[1].running_mean.clone()
+                dist.broadcast(mean, 0)
+                assert torch.equal(mean, job.plain[1].running_mean)
+                time.sleep(0.3 * (rank == 0))
+                cross_entropy(job.ddp(x), y).backward()
+                if job.tuner.synchronised:
+                    job.step()
+            job.tuner.close()
+
+        self.run_(2, child)
+        self.assertEqual(len(service.reports), LENGTH // 40)
+        for r in service.reports:
+            self.assertGreater(r["ranks"][0]["seconds"], 0.29)
+            self.assertLess(r["ranks"][1]["seconds"], 0.2)
+
+
 class TestDeadline(Ranks):
     PACES = (0.01, 0.02, 0.05)
 

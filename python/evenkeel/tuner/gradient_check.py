@@ -1,5 +1,5 @@
-"""A check of what the tuner rests on: that the gradient of a micro-step is the weighted mean of those of its parts. The first micro-step is computed as a
-whole and in two parts, by the loop's own code, and nothing of it counts. It finds losses that are sums or mix samples, batches that are cut along another
+"""A check of what the tuner rests on: that the gradient of a micro-step is the weighted mean of those of its parts. Some samples of the first micro-step are
+computed as a whole and in two parts, by the loop's own code, and nothing of it counts. It finds losses that are sums or mix samples, batches that are cut along another
 dimension, and gradients that are zeroed between micro-steps.
 
 Meanwhile dropout is off, batch normalisation uses its running statistics, compiled code runs as written, and random numbers start anew for each run. If
@@ -20,33 +20,32 @@ from .gradient_hook import GradientHook, Round
 
 _log = logging.getLogger("evenkeel")
 
+_SAMPLES = 6  # that are enough to tell, so that large micro-batches lose no time
 _MOST = {torch.float64: 1e-7, torch.float32: 5e-3}  # largest difference, as a share of the norm; TF32 rounds to 1e-3
 _HALF = 0.1  # the same in half precision, under autocast too
 
 
 class GradientCheck:
-    """One check, over three or four runs of the loop's body. Drive it by parts, and call took after each run."""
+    """One check, over three or four runs of the loop's body, which parts asks for."""
 
     def __init__(self, hook: GradientHook):
         self._hook = hook
-        self._runs: list[tuple[list[torch.Tensor | None], float]] = []  # gradients and weights of the whole, of the parts together
-        self._weight, self._abandoned, self._half = 0.0, False, False
+        self._runs: list[list[torch.Tensor | None]] = []  # gradients of the whole, of the parts together, of the whole once more
+        self._abandoned = self._half = False
 
     def abandon(self) -> None:
         """The runs tell nothing, because memory ran out for example."""
         self._abandoned = True
-
-    def took(self, weight: float) -> None:
-        """A run is over, and what it computed has this weight."""
-        self._weight += weight
 
     def parts(self, piece: Any, size: int, cut: Callable[[Any, int, int, int], Any]) -> Iterator[tuple[Any, int]]:
         """The runs: pieces and their samples. Usage if the parts do not make the whole."""
         hook, model = self._hook, self._hook.model
         if any(isinstance(m, torch.nn.SyncBatchNorm) for m in model.module.modules()):
             return  # its forward pass is one with other ranks, who may have no part in this
+        whole, size = size, min(size, _SAMPLES)
         first = (size + 1) // 3 or 1
         try:
+            piece = cut(piece, whole, 0, size)
             two = [(cut(piece, size, 0, first), first), (cut(piece, size, first, size), size - first)]
         except Usage as e:
             _log.info("evenkeel: gradients were not checked: %s", e)
@@ -58,6 +57,7 @@ class GradientCheck:
         recurrent = [m for m in model.module.modules() if isinstance(m, torch.nn.RNNBase) and m.training]
         for m in recurrent:
             m.training = False
+        seen = model.register_forward_pre_hook(lambda *_: self._see())
         try:
             with _Plain(), torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else contextlib.nullcontext():
                 for run in ([(piece, size)], two):
@@ -66,6 +66,7 @@ class GradientCheck:
                     yield from self._run([(piece, size)], rng, other=True)
                     self._judge(size, first)
         finally:
+            seen.remove()
             for m in recurrent:
                 m.training = True
             rng.restore()
@@ -78,25 +79,25 @@ class GradientCheck:
     def _run(self, pieces: list[tuple[Any, int]], rng: "_Random", other: bool = False) -> Iterator[tuple[Any, int]]:
         if self._abandoned:
             return
-        self._hook.round, self._weight = Round(), 0.0
+        self._hook.round = Round()
         rng.restore()
         if other:
             torch.manual_seed(1)
         yield from pieces
-        self._half = self._half or self._hook.half
-        unit, grads = self._hook.round.unit, self._hook.take()
-        if self._weight > 0:
-            for g in grads:
-                if g is not None:
-                    g.mul_(unit / self._weight)
+        r = self._hook.round
+        if r.weight > 0:
+            self._hook.scale(r.unit / r.weight)
         else:
             self._abandoned = True
-        self._runs.append((grads, self._weight))
+        self._runs.append(self._hook.take())
+
+    def _see(self) -> None:
+        self._half = self._half or torch.is_autocast_enabled(self._hook.parameters[0].device.type)
 
     def _off(self, a: int, b: int) -> float:
         """How far the gradients of two runs are apart, as a share of the norm of the first."""
         difference = whole = 0.0
-        for x, y in zip(self._runs[a][0], self._runs[b][0]):
+        for x, y in zip(self._runs[a], self._runs[b]):
             if x is None and y is None:
                 continue
             x, y = (torch.zeros_like(p) if q is None else q.to_dense() if q.is_sparse else q for p, q in ((y, x), (x, y)))

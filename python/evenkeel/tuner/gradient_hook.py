@@ -84,7 +84,6 @@ class GradientHook:
         self.round = Round()
         self.active = False  # a micro-step of the tuner is at work
         self.called = 0  # forward passes with gradients in this micro-step
-        self.half = False  # a forward pass ran in half precision
         self.spent = 0.0  # seconds of this hook's own work, in this round
         self.outputs: list[Any] = []  # that stand in for the model's on a rank without a share, one for each forward pass of a micro-step
         self._absent: Any = None  # what to do with forward passes of a rank without a share: "record", "replay", or None
@@ -194,6 +193,15 @@ class GradientHook:
 
     # Forward passes.
 
+    def settle(self) -> None:
+        """Does at a round's begin what DDP's next forward pass would do in the midst of the rank's measured time, waiting for other ranks: it takes over
+        rank 0's buffers, and after the first backward pass forms the buckets anew."""
+        model = self.model
+        if model.will_sync_module_buffers():
+            model._sync_buffers()
+        model.require_forward_param_sync = False
+        model.reducer._rebuild_buckets()
+
     @contextlib.contextmanager
     def absent(self) -> Iterator[None]:
         """A context for a micro-step that does not count. The first one runs, and what the model returned is remembered. The later ones return that and
@@ -210,7 +218,6 @@ class GradientHook:
         output = None
         if not self._joining:
             self.called += 1
-            self.half = self.half or torch.is_autocast_enabled(self.parameters[0].device.type)
             if self._absent != "replay" or self.called > len(self.outputs):
                 return
             output = self.outputs[self.called - 1]
@@ -224,7 +231,7 @@ class GradientHook:
             self.outputs.append(structure.map_tensors(lambda t: t.detach().clone(), output))
 
     def undo(self) -> None:
-        """Forgets the gradients of the round. If buffers are broadcast, the round's first forward pass has already done that with the other ranks."""
+        """Forgets the gradients of the round. The other ranks have this one's buffers already."""
         self.model.require_forward_param_sync = False
         self.take()
 

@@ -1,5 +1,5 @@
 """Sizes without a service: shares in inverse proportion to the ranks' measured paces, limited by their memory. It stands in for the service's client
-(client.Client) on rank 0. What the service adds: deadlines, the belief by gradient noise and trust, limits that outlive the job, nodes left out, and a view
+(client.Client) on each rank: all of them decide alike, by the numbers that they exchange, and the next round has the new sizes. What the service adds: deadlines, the belief by gradient noise and trust, limits that outlive the job, nodes left out, and a view
 of it all.
 """
 
@@ -16,24 +16,25 @@ _WORTH = 0.02  # share of a round that new sizes must save
 
 
 class LocalClient:
-    """Decides by the reports of rank 0. most are the largest micro-batches of the ranks, 0: any."""
+    """Decides by the reports of all ranks. most are the largest micro-batches of the ranks, 0: any."""
 
     def __init__(self, global_batch: int, most: list[int]):
         self._batch, self._most = global_batch, list(most)
         self._paces: list[collections.deque[float]] = [collections.deque(maxlen=_ROUNDS) for _ in most]
         self._rounds = 0
         self.newest: Plan = self._plan(1, uniform(global_batch, most).shares)
-        self.timed = False
-        self.counts: collections.Counter[str] = collections.Counter()
 
     def offer(self, report: dict[str, Any], ran: Plan) -> None:
-        """Takes in a round. The first one warms up."""
+        """Takes in a round. The first one warms up: its paces hold until there are others."""
         self._rounds += 1
+        if self._rounds == 2:
+            for p in self._paces:
+                p.clear()
         ranks = report["ranks"]
         for r, own in enumerate(ranks):
             if own and own["out_of_memory"]:
                 self._most[r] = max(own["out_of_memory"] // 2, 1)
-            elif own and own["samples"] and own["seconds"] > 0 and self._rounds > 1:
+            elif own and own["samples"] and own["seconds"] > 0:
                 self._measured(self._paces[r], (own["seconds"] + own.get("input_seconds", 0.0)) / own["samples"])
         if not all(self._paces):
             return
@@ -43,9 +44,8 @@ class LocalClient:
         worth = max(p * s for p, s in zip(paces, before)) * (1 - _WORTH) > max(p * s for p, s in zip(paces, shares))
         if worth or any(own and own["out_of_memory"] for own in ranks):
             self.newest = self._plan(self.newest.number + 1, shares if worth else before)
-        self.counts["reports"] += 1
 
-    def close(self, seconds: float = 0.0) -> None:
+    def close(self) -> None:
         """Nothing is left to do."""
 
     def _measured(self, paces: "collections.deque[float]", pace: float) -> None:
@@ -65,20 +65,9 @@ class LocalClient:
 
 def fill(batch: int, paces: list[float]) -> list[int]:
     """The shares of a batch by which the slowest rank ends first, in whole samples; each rank keeps one where there are enough, so that it stays measured."""
-    shares = [int(batch >= len(paces))] * len(paces)
-    left = batch - sum(shares)
+    ranks = len(paces)
     total = sum(1 / p for p in paces)
-    for r, p in enumerate(paces):  # most of them at once
-        more = max(int(batch / (p * total)) - shares[r] - 1, 0)
-        shares[r] += more
-        left -= more
-    while left != 0:
-        if left > 0:
-            r = min(range(len(paces)), key=lambda r: (paces[r] * (shares[r] + 1), r))
-            shares[r] += 1
-            left -= 1
-        else:
-            r = max((r for r in range(len(paces)) if shares[r] > 1), key=lambda r: (paces[r] * shares[r], r))
-            shares[r] -= 1
-            left += 1
+    shares = [max(int((batch - ranks) / (p * total)), 1) if batch >= ranks else 0 for p in paces]  # most of them at once
+    for _ in range(batch - sum(shares)):
+        shares[min(range(ranks), key=lambda r: (paces[r] * (shares[r] + 1), r))] += 1
     return shares

@@ -21,7 +21,7 @@ _log = logging.getLogger("evenkeel")
 
 @dataclasses.dataclass
 class Found:
-    client: client.Client | LocalClient | None  # on rank 0, where somebody decides
+    client: client.Client | LocalClient | None  # of the service, on rank 0; LocalClient on each rank, if they decide by themselves
     first: client.Plan | None  # its first sizes, if it had them soon; the same on all ranks
     serving: bool  # whether somebody decides
     timed: bool  # whether rounds are to have a deadline
@@ -30,7 +30,7 @@ class Found:
 
 def register(same: dict[str, Any], limits: dict[str, Any], device: torch.device, group: Any, local: bool) -> Found:
     """Registers the job. same are the arguments that must be equal on all ranks; limits are those of this rank's micro-batch. local: without
-    a service rank 0 decides."""
+    a service the ranks decide."""
     rank, ranks = dist.get_rank(group), dist.get_world_size(group)
     everyone: list[Any] = [None] * ranks
     dist.all_gather_object(everyone, (same, _describe(rank, limits, device)), group=group)
@@ -40,7 +40,7 @@ def register(same: dict[str, Any], limits: dict[str, Any], device: torch.device,
             raise Usage(f"batches() has {'; '.join(wrong)}: pass the same on all ranks")
     described = [d for _, d in everyone]
     own: client.Client | LocalClient | None = None
-    answer: tuple[client.Plan | None, bool, bool] = (None, False, False)
+    answer: tuple[client.Plan | None, bool, bool, bool] = (None, False, False, False)
     if rank == 0 and os.environ.get("EVENKEEL_URL"):
         seen: dict[str, int] = {}
         for d in described:  # containers may bear one name
@@ -53,14 +53,18 @@ def register(same: dict[str, Any], limits: dict[str, Any], device: torch.device,
         own.start()
         atexit.register(own.close)
         first = own.wait(client.TIMEOUT)
-        answer = first, True, own.timed
+        answer = first, True, own.timed, False
     elif rank == 0 and local and ranks > 1:
         _log.warning("evenkeel: EVENKEEL_URL is not set; the ranks find their sizes without a service")
-        own = LocalClient(same["global_batch"], [d["micro_batch"]["most"] for d in described])
-        answer = own.newest, True, False
+        answer = None, True, False, True
     answers: list[Any] = [None] * ranks
     dist.all_gather_object(answers, answer, group=group)
-    return Found(own, *answers[0], [d["micro_batch"]["most"] for d in described])
+    first, serving, timed, alike = answers[0]
+    most = [d["micro_batch"]["most"] for d in described]
+    if alike:
+        own = LocalClient(same["global_batch"], most)
+        first = own.newest
+    return Found(own, first, serving, timed, most)
 
 
 def _describe(rank: int, limits: dict[str, Any], device: torch.device) -> dict[str, Any]:

@@ -40,6 +40,7 @@ class RoundExchange:
         self.late = False  # a round's vector is read a round later (CUDA)
         self.spent = 0.0  # seconds of this object's own work, in this round
         self._client: client.Client | LocalClient | None = None
+        self._alike = False  # all ranks decide, by the same numbers
         self._arriving: tuple[Any, Any, _Past] | None = None  # the vector of the round before, its event, its round
         self._timed: tuple[Any, Any] | None = None  # events at begin and end of the round before
         self._untimed: _Past | None = None  # the round whose times come with the next vector
@@ -48,8 +49,10 @@ class RoundExchange:
         self._vector = round_vector.RoundVector(self.rank, self.ranks)
 
     def begin(self, batches: Batches, own: "client.Client | LocalClient | None", first: client.Plan | None, serving: bool) -> None:
-        """Begins a job. own is the client of the service, on rank 0 alone; first is the plan that all ranks have; serving says whether somebody decides."""
+        """Begins a job. own is the client of the service, on rank 0 alone, or each rank's LocalClient; first is the plan that all ranks have; serving says
+        whether somebody decides."""
         self._batches, self._client, self._told = batches, own, first
+        self._alike = isinstance(own, LocalClient)
         self.shared = serving or batches.dealing
         self._events = self.device.type == "cuda" and not batches.dealing
         self.late = self._events
@@ -87,23 +90,18 @@ class RoundExchange:
         self.took(now)
         if not self.shared:
             return None
-        did, b, news, norm = self.did, self._batches, None, self._norm
+        did, b, norm = self.did, self._batches, self._norm
         did.drawn = b.hold(int(self.late))
         work = self._work
         did.input = work.input.beyond(did.samples, work.waited, did.seconds)
         if self.late:
             did = dataclasses.replace(did, seconds=self._seconds(), input=self._waited)
             self._waited = min(self._work.waited, self._gap)
-        newest = self._client.newest if self._client is not None else None
-        if newest is not self._told:
-            if newest != self._told:
-                news = newest
-            self._told = newest
         base = (r.total or r.expected) / r.weight if r.weight else 0.0  # the hook scales by unit / (total or expected); the rank's mean needs unit / weight
         on_device = self.device.type != "cpu"
         if not on_device:
             did.norm_squared = _sum(r.norms) * base**2
-        v = self._vector.pack(did, news)
+        v = self._vector.pack(did, None if self._alike else self._news())
         if on_device:
             v = v.to(self.device)
         if on_device and r.norms and base:
@@ -158,9 +156,24 @@ class RoundExchange:
                 passed.synchronize()
             self._learn(host.tolist(), past)
 
+    def _news(self) -> client.Plan | None:
+        """The newest plan, once."""
+        newest = self._client.newest if self._client is not None else None
+        told, self._told = self._told, newest
+        return newest if newest != told else None
+
     def _learn(self, v: Sequence[float], past: _Past, norm: float = 0.0) -> None:
         past.did, plan = round_vector.unpack(v, self.ranks)
-        b = self._batches
+        b, timed = self._batches, past
+        if self.late:
+            timed, self._untimed, norm = self._untimed, past, v[round_vector.norm_before(self.ranks)]
+            if timed is not None:
+                for d, now in zip(timed.did, past.did):
+                    d.seconds, d.input = now.seconds, now.input
+        if timed is not None:
+            self._report(timed, norm)
+        if self._alike:
+            plan = self._news()
         if plan is not None:
             b.adopt(plan, past.number if b.dealing else max(d.drawn for d in past.did))
             if b.dealing:
@@ -171,13 +184,6 @@ class RoundExchange:
                 b.used([d.samples for d in past.did])
             else:
                 b.completed(self._work.total)
-            self._report(past, norm)
-            return
-        before, self._untimed = self._untimed, past
-        if before is not None:
-            for d, now in zip(before.did, past.did):
-                d.seconds, d.input = now.seconds, now.input
-            self._report(before, v[round_vector.norm_before(self.ranks)])
 
     def _report(self, past: _Past, norm: float) -> None:
         if self._client is None:

@@ -33,6 +33,7 @@ def ambiguous(x: Any, samples: int) -> bool:
 
 
 def _cut(x: Any, samples: int, begin: int, end: int, what: str) -> Any:
+    """What cut returns for x, a part of the batch called what: x itself if nothing in it is cut."""
     if hasattr(x, "shape") and hasattr(x, "__getitem__"):
         if len(x.shape) == 0:
             return x
@@ -48,7 +49,8 @@ def _cut(x: Any, samples: int, begin: int, end: int, what: str) -> Any:
         return type(x)(x[begin:end])
     parts = _parts(x)
     if parts:
-        return _of_parts(x, [_cut(v, samples, begin, end, f"{what}[{k!r}]") for k, v in zip(_keys(x), parts)])
+        cuts = [_cut(v, samples, begin, end, f"{what}[{k!r}]") for k, v in zip(_keys(x), parts)]
+        return x if all(c is v for c, v in zip(cuts, parts)) else _of_parts(x, cuts)
     raise Usage(f"{what} is a {type(x).__name__}, and it is not known how to cut it. {_REMEDY}")
 
 
@@ -90,13 +92,10 @@ def _items(x: Any, samples: int) -> bool | None:
 
 def _divides(x: Any, samples: int) -> bool | None:
     """Whether a part of a batch would be cut, not shared by all samples; None if it cannot be cut."""
-    if hasattr(x, "shape"):
-        return None if len(x.shape) and x.shape[0] != samples else len(x.shape) > 0
-    items, parts = _items(x, samples), _parts(x)
-    if items or parts is None:
-        return True if items else False if x is None or isinstance(x, _SHARED) else None
-    fields = [_divides(v, samples) for v in parts]
-    return None if items is None or None in fields or not fields else any(fields)
+    try:
+        return _cut(x, samples, 0, 0, "") is not x
+    except Usage:
+        return None
 
 
 def _parts(x: Any) -> list[Any] | None:

@@ -45,7 +45,7 @@ class _MicroStep:
 
 
 class Tuner:
-    """The loop's side of the tuner. model is a DistributedDataParallel. check: the first micro-step is computed as a whole and in two parts, and the job ends
+    """The loop's side of the tuner. model is a DistributedDataParallel. check: samples of the first micro-step are computed as a whole and in two parts, and the job ends
     with the reason if its gradient is not their weighted mean (gradient_check.py). local: without EVENKEEL_URL the ranks find their sizes by themselves
     (local.py); else shares stay equal. clock returns rising seconds, and is another one in tests."""
 
@@ -218,9 +218,9 @@ class Tuner:
         work.begin()
         total = 0 if self._weighted else work.total
         hook.round, hook.spent = Round(total, sum(work.plan.shares), x.shared and work.number % _NORMS == 0), 0.0
+        hook.settle()
         x.round(work)
-        stale = next(((p, p.grad) for p in hook.parameters if p.grad is not None and p.grad.any()), None)
-        size, first = work.size(), True
+        size, first, stale = work.size(), True, None
         while first or size:
             piece, size = work.take(size)
             if self._check is not None and size > 1 and (work.batches.dealing or not structure.ambiguous(piece, size)):
@@ -228,6 +228,8 @@ class Tuner:
                 yield from self._checked(check, work, piece, size)
             last = work.last(size)
             hook.active, hook.called = True, 0
+            if first and not last:  # with one micro-step an earlier gradient would count as it should
+                stale = next(((p, p.grad) for p in hook.parameters if p.grad is not None and p.grad.any()), None)
             if not first and stale and stale[0].grad is stale[1]:
                 raise Usage("p.grad still holds the gradient of an earlier round: call optimizer.zero_grad() after optimizer.step(); instead of accumulating over rounds, give batches() a larger global_batch")
             if size and not self._weighted:
@@ -266,7 +268,6 @@ class Tuner:
                 check.abandon()
             if s.held is not None:
                 self._hook.give(s.held)
-            check.took(n if s.weight is None else s.weight)
         self._hook.active = False
 
     def _settle(self, s: _MicroStep) -> None:
