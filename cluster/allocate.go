@@ -40,22 +40,10 @@ type Allocator struct {
 
 // Allocate does what the function Allocate does.
 func (a *Allocator) Allocate(c *Cluster, present []bool, perf []Performance, sizes []int) (float64, error) {
-	if len(perf) != len(c.Nodes) || len(sizes) != len(c.Nodes) {
-		return 0, fmt.Errorf("cluster: %d nodes, but %d performance parameters and %d sizes", len(c.Nodes), len(perf), len(sizes))
-	}
-	if err := c.CheckCapacity(present); err != nil {
+	if err := c.check(present, perf, sizes, c.most); err != nil {
 		return 0, err
 	}
 	a.limits(c, present)
-	for i := range c.Nodes {
-		sizes[i] = 0
-		if present != nil && !present[i] {
-			continue
-		}
-		if p := perf[i]; !(p.PerSample > 0) || math.IsInf(p.PerSample, 0) || !(p.Overhead >= 0) || math.IsInf(p.Overhead, 0) {
-			return 0, fmt.Errorf("cluster: node %s: performance parameters %+v must be finite, Overhead at least 0 and PerSample above 0", c.Label(i), p)
-		}
-	}
 	var level waterLevel
 	level.begin(c, present, perf)
 	low, total := level.find(c, present, perf, a.most, sizes)
@@ -81,6 +69,26 @@ func (a *Allocator) Allocate(c *Cluster, present []bool, perf []Performance, siz
 		}
 	}
 	return finish, nil
+}
+
+// check returns an error for parameters that cannot be allocated by, and sets all sizes to 0. most is the largest share of a node.
+func (c *Cluster) check(present []bool, perf []Performance, sizes []int, most func(int) int) error {
+	if len(perf) != len(c.Nodes) || len(sizes) != len(c.Nodes) {
+		return fmt.Errorf("cluster: %d nodes, but %d performance parameters and %d sizes", len(c.Nodes), len(perf), len(sizes))
+	}
+	if err := c.checkCapacity(present, most); err != nil {
+		return err
+	}
+	for i := range c.Nodes {
+		sizes[i] = 0
+		if present != nil && !present[i] {
+			continue
+		}
+		if p := perf[i]; !(p.PerSample > 0) || math.IsInf(p.PerSample, 0) || !(p.Overhead >= 0) || math.IsInf(p.Overhead, 0) {
+			return fmt.Errorf("cluster: node %s: performance parameters %+v must be finite, Overhead at least 0 and PerSample above 0", c.Label(i), p)
+		}
+	}
+	return nil
 }
 
 // AllocateOnce writes the shares that finish soonest where every node takes exactly one
@@ -189,7 +197,9 @@ func (c *Cluster) most(i int) int {
 
 // CheckCapacity returns an error unless the present nodes (nil: all) can make up the global
 // batch, as far as their micro-batches show without a search.
-func (c *Cluster) CheckCapacity(present []bool) error {
+func (c *Cluster) CheckCapacity(present []bool) error { return c.checkCapacity(present, c.most) }
+
+func (c *Cluster) checkCapacity(present []bool, most func(int) int) error {
 	if present != nil && len(present) != len(c.Nodes) {
 		return fmt.Errorf("cluster: %d nodes, but presence of %d", len(c.Nodes), len(present))
 	}
@@ -209,7 +219,7 @@ func (c *Cluster) CheckCapacity(present []bool) error {
 				ErrCapacity, c.Label(i), n.LeastShare(), n.Limit)
 		}
 		if hold < c.GlobalBatch {
-			hold += c.most(i)
+			hold += most(i)
 		}
 		divisor, least = n.divisor(divisor), min(least, n.LeastShare())
 	}
