@@ -93,10 +93,10 @@ func (s *Server) roundRoutes(api huma.API) {
 	}) (*struct{ Body answer }, error) {
 		return reply(s.submit(in.Job, entry{Own: &ownEntry{in.Generation, in.Rank, in.Body}}))
 	})
-	sizes := s.operation("get-sizes", http.MethodGet, "/v1/jobs/{job}/sizes", "The newest sizes, in any export format", 404, 409, 422, 503, 507)
+	sizes := s.operation("get-sizes", http.MethodGet, "/v1/jobs/{job}/sizes", "The newest sizes, in an export format", 404, 409, 422, 503, 507)
 	huma.Register(api, sizes, func(_ context.Context, in *struct {
 		Job    string `path:"job" minLength:"1" maxLength:"63" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" patternDescription:"letters, digits and, not first, . _ -" example:"job"`
-		Format string `query:"format" default:"json" enum:"json,csv,torchrun,deepspeed,kubernetes"`
+		Format string `query:"format" default:"json" enum:"json,csv,torchrun,kubernetes"`
 	}) (*sizesAnswer, error) {
 		newest, err := s.look(in.Job)
 		if err != nil {
@@ -107,7 +107,7 @@ func (s *Server) roundRoutes(api huma.API) {
 			return nil, problem(err)
 		}
 		kind := "text/plain; charset=utf-8"
-		if in.Format == "json" || in.Format == "deepspeed" {
+		if in.Format == "json" {
 			kind = "application/json"
 		}
 		return &sizesAnswer{kind, b.Bytes()}, nil

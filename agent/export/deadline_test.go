@@ -45,7 +45,9 @@ func timed(t failer) Sizes {
 func TestDeadlineForms(t *testing.T) {
 	s := timed(t)
 	for _, f := range Formats() {
-		golden.AssertBytes(t, write(t, f.Name, s), "deadline-"+f.Name+".golden")
+		if !f.Equal {
+			golden.AssertBytes(t, write(t, f.Name, s), "deadline-"+f.Name+".golden")
+		}
 	}
 	got, err := Read(bytes.NewReader(write(t, "json", s)))
 	if err != nil {

@@ -71,6 +71,8 @@ type Sizes struct {
 	ReferenceBatch      int     `json:"reference_batch,omitempty"`
 	LearningRateScaling string  `json:"learning_rate_scaling,omitempty"` // of Scalings
 	LearningRateFactor  float64 `json:"learning_rate_factor,omitempty"`  // (0, 1000]
+	// EqualSteps is the number of micro-steps of every rank, whose sizes then differ by at most one sample; 0: each rank has its own.
+	EqualSteps int `json:"equal_steps,omitempty"`
 	// Deadline says when the ranks stop to accumulate; nil: each works off its share.
 	Deadline *Deadline `json:"deadline,omitempty"`
 	Nodes    []Node    `json:"nodes"` // in the cluster's order
@@ -173,6 +175,9 @@ func (s Sizes) Validate() error {
 	if s.Generation < 0 || s.Plan < 0 || (s.Generation > 0) != (s.Plan > 0) {
 		bad("plan", "is %d of generation %d; both count from 1, or are left out", s.Plan, s.Generation)
 	}
+	if s.EqualSteps < 0 || s.EqualSteps > 0 && s.Deadline != nil {
+		bad("equal_steps", "is %d; it must be at least 1, or absent as with a deadline", s.EqualSteps)
+	}
 	s.checkLearningRate(bad)
 	if len(s.Nodes) == 0 || len(s.Nodes) > cluster.MaxNodes {
 		bad("nodes", "%d nodes; there must be 1 to %d, with one size each", len(s.Nodes), cluster.MaxNodes)
@@ -187,7 +192,7 @@ func (s Sizes) Validate() error {
 			bad(path+".name", "%q is also the name of nodes[%d]", n.Name, first)
 		}
 		seen[n.Name] = i
-		if !n.check(path, bad) {
+		if !n.check(path, s.EqualSteps, bad) {
 			continue
 		}
 		sum += n.Share
@@ -204,7 +209,7 @@ func (s Sizes) Validate() error {
 }
 
 // check reports whether the share can be counted, after it said what is wrong with it.
-func (n *Node) check(path string, bad func(path, format string, args ...any)) bool {
+func (n *Node) check(path string, equal int, bad func(path, format string, args ...any)) bool {
 	if n.Share < 0 || n.Share > cluster.MaxGlobalBatch {
 		bad(path+".share", "is %d; it must be at least 1, or 0 for a node that takes no part", n.Share)
 		return false
@@ -217,7 +222,9 @@ func (n *Node) check(path string, bad func(path, format string, args ...any)) bo
 		bad(path+".micro_batch", "is %d; with a share of %d it must lie in %d..%d", n.MicroBatch, n.Share, min(n.Share, 1), n.Share)
 	case n.Limit > 0 && n.MicroBatch > n.Limit:
 		bad(path+".micro_batch", "is %d, but the memory of %s holds %d", n.MicroBatch, n.Name, n.Limit)
-	case n.MicroSteps != steps(n.Share, n.MicroBatch):
+	case equal > 0 && n.Share > 0 && (n.MicroSteps != equal || n.MicroBatch != steps(n.Share, equal) || n.Share < equal):
+		bad(path+".micro_steps", "is %d of %d; with equal_steps %d a share of %d takes %d of %d", n.MicroSteps, n.MicroBatch, equal, n.Share, equal, steps(n.Share, equal))
+	case (equal == 0 || n.Share == 0) && n.MicroSteps != steps(n.Share, n.MicroBatch):
 		bad(path+".micro_steps", "is %d; a share of %d in micro-batches of %d takes %d", n.MicroSteps, n.Share, n.MicroBatch, steps(n.Share, n.MicroBatch))
 	}
 	return true

@@ -15,6 +15,7 @@ import (
 type Format struct {
 	Name        string
 	Description string
+	Equal       bool     // all ranks make the same number of micro-steps
 	AllReduce   bool     // its trainers add up gradients by an all-reduce, which waits for every rank
 	NoDeadline  string   // why it cannot carry a deadline; "": it can
 	also        []string // other names that people type
@@ -37,7 +38,7 @@ func Formats() []Format {
 			also:      []string{"env", "sh", "shell", "pytorch", "ddp"}, write: writeTorchrun,
 		}, {
 			Name: "deepspeed", Description: "a DeepSpeed configuration fragment with the sizes by rank",
-			AllReduce:  true,
+			AllReduce: true, Equal: true,
 			NoDeadline: "DeepSpeed's ranks need equal numbers of micro-steps: it cannot end a round at a deadline",
 			also:       []string{"ds", "zero"}, write: writeDeepSpeed,
 		}, {
@@ -91,10 +92,13 @@ func writeJSON(b *bytes.Buffer, s Sizes) error {
 	return nil
 }
 
-// optional returns the fields of the learning rate and of the deadline, one a line, as far as there are any.
+// optional returns the fields of equal micro-steps, of the learning rate and of the deadline, one a line, as far as there are any.
 func (s *Sizes) optional(indent string) string {
 	var b strings.Builder
 	field := func(name, value string) { fmt.Fprintf(&b, "%s\"%s\": %s,\n", indent, name, value) }
+	if s.EqualSteps > 0 {
+		field("equal_steps", strconv.Itoa(s.EqualSteps))
+	}
 	if s.LearningRateScaling != "" {
 		field("reference_batch", strconv.Itoa(s.ReferenceBatch))
 		field("learning_rate_scaling", quoted(s.LearningRateScaling))

@@ -13,6 +13,7 @@ type Run struct {
 	NoiseScale  float64               // gradient noise scale in samples; 0: unknown
 	Sizes       []int                 // of the last round; nil: there was none
 	Performance []cluster.Performance // in force at the end
+	Equal       bool                  // all ranks are to make the same number of micro-steps, as FSDP and DeepSpeed need
 }
 
 // tooSlow is why an allocation gives a node nothing.
@@ -23,8 +24,8 @@ const tooSlow = "too slow"
 // over all nodes by the same performance parameters. That leaves a node out if the others
 // finish sooner without it; LeftOut says so.
 //
-// A deadline of the cluster's round rule comes with them. One that is left to the controller
-// is the predicted finish time of the shares.
+// A deadline of the cluster's round rule comes with them, unless all make the same number of micro-steps. One that is left
+// to the controller is the predicted finish time of the shares.
 //
 // With a rule of Scalings, or if the policy chose the global batch, the factor of the
 // learning rate comes with them; without a rule it follows Sqrt. An error of the allocation
@@ -33,7 +34,14 @@ func FromRun(r Run, scaling string) (Sizes, error) {
 	c := *r.Cluster
 	c.GlobalBatch = r.GlobalBatch
 	sizes := r.Sizes
-	if len(sizes) == 0 || slices.Min(sizes) <= 0 || total(sizes) != c.GlobalBatch {
+	equal := 0
+	if r.Equal {
+		sizes = make([]int, len(c.Nodes))
+		var err error
+		if _, equal, err = cluster.AllocateEqual(&c, r.Performance, sizes); err != nil {
+			return Sizes{}, err
+		}
+	} else if len(sizes) == 0 || slices.Min(sizes) <= 0 || total(sizes) != c.GlobalBatch {
 		sizes = make([]int, len(c.Nodes))
 		if _, err := cluster.Allocate(&c, nil, r.Performance, sizes); err != nil {
 			return Sizes{}, err
@@ -45,7 +53,10 @@ func FromRun(r Run, scaling string) (Sizes, error) {
 			out.Nodes[i].LeftOut = tooSlow
 		}
 	}
-	out.setDeadline(&c, r.Performance)
+	if !r.Equal {
+		out.setDeadline(&c, r.Performance)
+	}
+	out.even(&c, equal)
 	if scaling == "" && c.Choices.MostBatch > 0 {
 		scaling = Sqrt
 	}
@@ -56,6 +67,24 @@ func FromRun(r Run, scaling string) (Sizes, error) {
 		return Sizes{}, err
 	}
 	return out, nil
+}
+
+// even makes the micro-steps of a share no larger than needed: of about the same size. equal is their number for all ranks;
+// 0: as few as each can.
+func (s *Sizes) even(c *cluster.Cluster, equal int) {
+	s.EqualSteps = equal
+	for i := range s.Nodes {
+		n := &s.Nodes[i]
+		if n.Share == 0 {
+			continue
+		}
+		if equal > 0 {
+			n.MicroSteps = equal
+		}
+		if n.Deadline == nil && (equal > 0 || len(c.Nodes[i].Shapes) == 0) {
+			n.MicroBatch = (n.Share + n.MicroSteps - 1) / n.MicroSteps
+		}
+	}
 }
 
 // FromPlan returns the sizes of a plan of a job that a service tunes, in the given generation. Its deadline is

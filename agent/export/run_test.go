@@ -1,7 +1,11 @@
 package export
 
 import (
+	"bytes"
+	"errors"
+	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -36,6 +40,58 @@ func TestFromRun(t *testing.T) {
 	end.GlobalBatch = c.GlobalBatch
 	if got, err = FromRun(end, ""); err != nil || got.ReferenceBatch != 0 || got.GlobalBatch != 8 {
 		t.Errorf("%v: a factor for a fixed batch: %+v", err, got)
+	}
+}
+
+// Micro-steps are no larger than their number needs, unless the node takes certain sizes only.
+func TestEvenMicroSteps(t *testing.T) {
+	c := &cluster.Cluster{Workload: "w", GlobalBatch: 14, Nodes: []cluster.Node{{Name: "a", Device: "d", Limit: 6}, {Name: "b", Device: "d", Limit: 6, Shapes: []int{1, 6}}}}
+	r := Run{Cluster: c, GlobalBatch: 14, Sizes: []int{7, 7}, Performance: c.Nominal()}
+	s, err := FromRun(r, "")
+	if err != nil || s.Validate() != nil {
+		t.Fatal(err, s.Validate())
+	}
+	if a, b := s.Nodes[0], s.Nodes[1]; a.MicroBatch != 4 || a.MicroSteps != 2 || b.MicroBatch != 6 || b.MicroSteps != 2 {
+		t.Errorf("%+v, %+v", a, b)
+	}
+	write(t, "torchrun", s)
+	if err := Write(&bytes.Buffer{}, "deepspeed", Sizes{Version: version, Workload: "w", GlobalBatch: 4, Nodes: []Node{
+		{Name: "a", Device: "d", MicroBatch: 1, MicroSteps: 3, Share: 3, GradientWeight: 1.5}, {Name: "b", Device: "d", MicroBatch: 1, MicroSteps: 1, Share: 1, GradientWeight: 0.5},
+	}}); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "3 and 1") {
+		t.Errorf("unequal micro-steps for DeepSpeed: %v", err)
+	}
+}
+
+// Random clusters get the same number of micro-steps on all ranks, with a sample at least in each, and files that hold it.
+func TestEqualSteps(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	for range 300 {
+		c := &cluster.Cluster{Workload: "w", GlobalBatch: 1 + random.IntN(300), Collect: cluster.Collect{AutoDeadline: true}}
+		r := Run{Cluster: c, GlobalBatch: c.GlobalBatch, Equal: true}
+		for i := range 1 + random.IntN(6) {
+			c.Nodes = append(c.Nodes, cluster.Node{Name: fmt.Sprint(i), Device: "d", Limit: 1 + random.IntN(40)})
+			r.Performance = append(r.Performance, cluster.Performance{Overhead: random.Float64(), PerSample: 0.01 + random.Float64()})
+		}
+		s, err := FromRun(r, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		read, err := Read(bytes.NewReader(write(t, "json", s)))
+		if err != nil || s.Deadline != nil || !cmp.Equal(s, read, noLimit) || s.EqualSteps < 1 {
+			t.Fatal(err, s.Deadline, cmp.Diff(s, read, noLimit))
+		}
+		for i, n := range s.Nodes {
+			if n.Share > 0 && (n.MicroSteps != s.EqualSteps || n.Share < n.MicroSteps || n.MicroBatch > c.Nodes[i].Limit) {
+				t.Fatalf("%d steps: %+v", s.EqualSteps, n)
+			}
+		}
+		if err := Write(&bytes.Buffer{}, "deepspeed", s); err != nil {
+			t.Fatal(err)
+		}
+		s.EqualSteps++
+		if s.Validate() == nil {
+			t.Fatal("another number of steps is taken")
+		}
 	}
 }
 

@@ -67,16 +67,16 @@ export %s
 	return nil
 }
 
-// writeDeepSpeed writes a fragment that DeepSpeed accepts on every rank. DeepSpeed has one
-// micro-batch and one number of micro-steps for all ranks and asserts train_batch_size =
-// micro-batch x accumulation x ranks. It gets as many micro-steps as the rank with most
-// needs, and the mean micro-batch, rounded down; where that is not what the ranks are to do,
-// "unequal" says so. The real sizes are under "evenkeel", a key that it ignores.
+// writeDeepSpeed writes a fragment that DeepSpeed accepts on every rank. DeepSpeed has one micro-batch for all ranks and asserts
+// train_batch_size = micro-batch x accumulation x ranks. It gets the mean micro-batch, rounded down; where that is not what the
+// ranks are to do, "unequal" says so. The real sizes are under "evenkeel", a key that it ignores.
 func writeDeepSpeed(b *bytes.Buffer, s Sizes) error {
 	ranks := s.Ranks()
-	accumulate, equal := 1, true
+	accumulate, equal := ranks[0].MicroSteps, true
 	for _, n := range ranks {
-		accumulate = max(accumulate, n.MicroSteps)
+		if n.MicroSteps != accumulate {
+			return fmt.Errorf("%w: DeepSpeed needs the same number of micro-steps on all ranks, and these sizes have %d and %d: evenkeel export --format deepspeed computes them", ErrFormat, accumulate, n.MicroSteps)
+		}
 		equal = equal && n.Share == ranks[0].Share
 	}
 	micro := max(s.GlobalBatch/(len(ranks)*accumulate), 1)

@@ -19,6 +19,7 @@ type ExportCmd struct {
 	Format   string `help:"One of ${formats} (${default})." default:"json" placeholder:"NAME"`
 	Out      string `help:"File to write; default: standard output." placeholder:"FILE"`
 	Log      string `help:"Sizes by what a run log has measured. Without --cluster the cluster is the log's." placeholder:"FILE"`
+	Equal    bool   `name:"equal-steps" help:"All ranks make the same number of micro-steps, as FSDP, Megatron-LM and DeepSpeed need; a deadline is left out. Always so with --format deepspeed."`
 	Deadline string `help:"When every node hands in what it has, instead of the cluster file's deadline or quorum: 2s, 110% of the predicted time, or auto (a round has the global batch on average)." placeholder:"D"`
 	scalingFlags
 }
@@ -41,6 +42,7 @@ Examples:
 
   evenkeel export --cluster my.yaml --profiles my.csv                           # by the profiles
   evenkeel export --cluster my.yaml --format torchrun --out sizes.sh
+  evenkeel export --cluster my.yaml --equal-steps --out sizes.json              # for FSDP
   evenkeel export --cluster my.yaml --deadline auto --out sizes.json            # for evenkeel.tuner.deadline in Python
   evenkeel export --log run.jsonl --format deepspeed --out deepspeed.json       # by what was measured
   evenkeel export --format kubernetes | kubectl apply -f -`
@@ -55,6 +57,11 @@ func (e *ExportCmd) Run(a *cli.App) error {
 	if err != nil {
 		return err
 	}
+	form, err := export.Find(e.Format)
+	if err != nil {
+		return err
+	}
+	end.Equal = e.Equal || form.Equal
 	sizes, err := export.FromRun(end, e.LRScaling)
 	if err != nil {
 		return err
@@ -65,7 +72,7 @@ func (e *ExportCmd) Run(a *cli.App) error {
 	}
 	a.WarnExtrapolated(end.Cluster, final)
 	warnLeftOut(a, sizes)
-	e.warnForm(a, end.Cluster)
+	e.warnForm(a, form, end.Cluster)
 	if e.Out == "" {
 		return export.Write(a.Out, e.Format, sizes)
 	}
@@ -77,11 +84,7 @@ func (e *ExportCmd) Run(a *cli.App) error {
 }
 
 // warnForm says what of the round rule the form, or the trainers that read it, cannot carry out.
-func (e *ExportCmd) warnForm(a *cli.App, c *cluster.Cluster) {
-	form, err := export.Find(e.Format)
-	if err != nil {
-		return // check has refused it
-	}
+func (e *ExportCmd) warnForm(a *cli.App, form export.Format, c *cluster.Cluster) {
 	if form.AllReduce && closesEarly(c) {
 		a.Log.Warn().Msgf("an all-reduce waits for every rank: %s cannot end a round by a quorum; use collect: {deadline: auto} instead", e.Format)
 	}

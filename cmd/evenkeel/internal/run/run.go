@@ -296,7 +296,11 @@ func (w *watch) save(r *Cmd, format, file string) error {
 		var sizes export.Sizes
 		w.control.SettleLimits()
 		if err == nil {
-			sizes, err = export.FromRun(w.setup.end(w.agent, w.round.Plan.Sizes), r.LRScaling)
+			end, form := w.setup.end(w.agent, w.round.Plan.Sizes), export.Format{}
+			if form, err = export.Find(format); err == nil {
+				end.Equal = form.Equal
+				sizes, err = export.FromRun(end, r.LRScaling)
+			}
 		} else {
 			err = fmt.Errorf("--export: %s is not written: %w", file, err)
 		}
