@@ -24,7 +24,8 @@ const (
 	exchanging = 0.2  // least share of a round that the exchange of gradients takes where a link matters
 	drain      = time.Hour
 	fading     = 16 // rounds that a pace is the mean of, about
-	held       = 32 // rounds without a break before a cause is told
+	heldRounds = 32 // without a break before a cause is told, and
+	heldFor    = 5 * time.Second
 )
 
 // work is what a node's rounds are made of.
@@ -32,7 +33,7 @@ type work struct {
 	compute, input float64    // seconds a sample, at an equal share
 	best           float64    // least compute so far; 0: not known
 	norm           float64    // compute that is normal for it
-	links          [4]float64 // newest seconds for a message
+	links          [3]float64 // newest seconds for a message
 	now            Cause      // by the newest rounds
 	rounds         int        // that this has been so, without a break
 	seconds        float64    // the same
@@ -141,7 +142,7 @@ func (h *History) blame(perf []cluster.Performance, report *cluster.Report) {
 		w.rounds++
 		w.seconds += wait
 		switch {
-		case w.rounds < held:
+		case w.rounds < heldRounds || w.seconds < heldFor.Seconds():
 			w.cause = ""
 		case now == Compute && w.seconds >= drain.Seconds():
 			w.cause = Machine
