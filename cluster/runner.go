@@ -74,6 +74,7 @@ type NodeReport struct {
 	Steps   int     `json:"steps,omitempty"` // micro-steps that Size was computed in, where there were several
 	Seconds float64 `json:"seconds"`         // hand-out to arrival; for a late node so far; 0 if nothing is known
 	Input   float64 `json:"input,omitempty"` // of these seconds, those that its own data took beyond its compute
+	Link    float64 `json:"link,omitempty"`  // seconds that its link takes for a message; 0: not measured
 	Samples int     `json:"samples"`         // accepted in this round
 	Aged    int     `json:"aged"`            // of these, computed on an older model
 	Age     float64 `json:"age"`             // seconds between the newest gradient and the model it was computed on

@@ -135,7 +135,7 @@ func (g *generation) bound(limits map[int]int) {
 }
 
 // describe fills in what a job's state says of its process group.
-func (g *generation) describe(s *JobState, ranks bool) {
+func (g *generation) describe(s *JobState, ranks bool, of *history.History) {
 	s.Generation, s.Plan, s.Problem, s.Efficiency, s.Ranks = g.number, g.plan.Number, g.problem, 1, []RankState{}
 	if !g.runs() {
 		return
@@ -148,9 +148,10 @@ func (g *generation) describe(s *JobState, ranks bool) {
 			s.LeftOut++
 		}
 		if ranks {
+			cause, remedy := of.Cause(i)
 			s.Ranks = append(s.Ranks, RankState{
 				Name: n.Name, Device: n.Device, Profiled: n.Profile != nil, Share: g.plan.Sizes[i], MicroBatch: n.Full(),
-				Seconds: said.Seconds - said.Input, Input: said.Input, PerSample: perf[i].PerSample, LeftOut: leftOut,
+				Seconds: said.Seconds - said.Input, Input: said.Input, Cause: cause, Remedy: remedy, PerSample: perf[i].PerSample, LeftOut: leftOut,
 			})
 		}
 	}

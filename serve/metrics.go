@@ -9,6 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"evenkeel/serve/history"
 )
 
 // mostNodes is how many ranks a job may have for metrics of each.
@@ -129,13 +131,14 @@ var (
 	ranksNow   = prometheus.NewDesc("evenkeel_ranks", "Ranks of the job's newest process group.", []string{"job"}, nil)
 	goodputNow = prometheus.NewDesc("evenkeel_goodput_samples_per_second", "Samples per second of the newest rounds, times what a sample is worth to the model.", []string{"job"}, nil)
 	shareNow   = prometheus.NewDesc("evenkeel_node_share_samples", "Samples of the rank in the newest sizes (--node-metrics).", []string{"job", "node"}, nil)
+	causeNow   = prometheus.NewDesc("evenkeel_node_slow", "1 for a rank that is slow, by its cause: input, compute, network or machine (--node-metrics).", []string{"job", "node", "cause"}, nil)
 	inputNow   = prometheus.NewDesc("evenkeel_node_input_seconds", "Time that the rank's data took beyond its compute in the newest round (--node-metrics).", []string{"job", "node"}, nil)
 	computeNow = prometheus.NewDesc("evenkeel_node_compute_seconds", "Time that the rank computed in the newest round (--node-metrics).", []string{"job", "node"}, nil)
 )
 
 // Describe is prometheus.Collector's.
 func (gauges) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{jobsNow, ranksNow, goodputNow, shareNow, computeNow, inputNow} {
+	for _, d := range []*prometheus.Desc{jobsNow, ranksNow, goodputNow, shareNow, computeNow, inputNow, causeNow} {
 		to <- d
 	}
 }
@@ -157,6 +160,9 @@ func (g gauges) Collect(to chan<- prometheus.Metric) {
 		show(goodputNow, now.goodput, name)
 		for _, n := range now.nodes {
 			show(shareNow, n.share, name, n.name)
+			if n.cause != "" {
+				show(causeNow, 1, name, n.name, string(n.cause))
+			}
 			if n.seconds > 0 {
 				show(computeNow, n.seconds, name, n.name)
 				show(inputNow, n.input, name, n.name)
@@ -175,6 +181,7 @@ type shown struct {
 type shownNode struct {
 	name                  string
 	share, seconds, input float64
+	cause                 history.Cause
 }
 
 // show makes what gauges show of a job.
@@ -187,7 +194,8 @@ func (j *job) show() {
 	if j.config.NodeMetrics && len(nodes) <= mostNodes {
 		for i := range nodes {
 			said := j.gen.report(i)
-			now.nodes = append(now.nodes, shownNode{name: nodes[i].Name, share: float64(j.gen.plan.Sizes[i]), seconds: said.Seconds - said.Input, input: said.Input})
+			cause, _ := j.record.history.Cause(i)
+			now.nodes = append(now.nodes, shownNode{name: nodes[i].Name, cause: cause, share: float64(j.gen.plan.Sizes[i]), seconds: said.Seconds - said.Input, input: said.Input})
 		}
 	}
 	j.shown.Store(now)

@@ -98,6 +98,34 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// The cause of a slow rank, from what its reports say to what is shown of it.
+func TestSlow(t *testing.T) {
+	c, _ := newClient(t, Config{NodeMetrics: true})
+	sizes := c.start("job", "0123456789", 60, 3).Sizes
+	for round := range 60 {
+		var a answer
+		body := report(sizes, round, 0.1, 0.2, 0.1)
+		for i, r := range body["ranks"].([]any) {
+			r.(object)["input_seconds"], r.(object)["link_seconds"] = []float64{0.2, 0, 0}[i]*float64(sizes.Nodes[i].Share), []float64{1, 1, 9}[i]
+		}
+		body["wait_seconds"] = 60
+		c.do("POST", "/v1/jobs/job/reports", body, &a)
+		sizes = a.Sizes
+	}
+	c.settle("job", 60)
+	var state JobState
+	c.do("GET", "/v1/jobs/job", nil, &state)
+	got := c.scrape()
+	for i, want := range []string{"input", "compute", "network"} {
+		if r := state.Ranks[i]; string(r.Cause) != want || !strings.HasPrefix(strings.ToLower(r.Remedy), want+": "+r.Name) {
+			t.Errorf("%s: %q, %q; want %q", r.Name, r.Cause, r.Remedy, want)
+		}
+		if name := fmt.Sprintf(`evenkeel_node_slow{cause="%s",job="job",node="a/%d"}`, want, i); got[name] != 1 {
+			t.Errorf("%s is %v", name, got[name])
+		}
+	}
+}
+
 // Goodput counts what samples are worth: half a round of samples whose gradients are noisy is worth more than half of a round.
 func TestGoodput(t *testing.T) {
 	c, _ := newClient(t, Config{})

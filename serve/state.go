@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"evenkeel/cluster"
+	"evenkeel/serve/history"
 )
 
 // JobState is what the service says of a job.
@@ -44,7 +45,7 @@ func (j *job) state(ranks bool) JobState {
 		Name: j.name, GlobalBatch: of.GlobalBatch, Workload: of.Workload, Deadline: of.Deadline, Objectives: j.settings.Objectives,
 		Paused: j.paused, Created: j.created,
 	}
-	j.gen.describe(&s, ranks)
+	j.gen.describe(&s, ranks, &j.record.history)
 	j.record.describe(&s)
 	return s
 }
@@ -59,15 +60,17 @@ func (j *job) describe(ranks bool) JobState {
 
 // RankState is what the service says of a rank.
 type RankState struct {
-	Name       string  `json:"name"`
-	Device     string  `json:"device"`
-	Profiled   bool    `json:"profiled" doc:"Its pace was measured beforehand"`
-	Share      int     `json:"share" doc:"Samples of the newest sizes"`
-	MicroBatch int     `json:"micro_batch" doc:"Largest micro-batch that it is given; 0: without a bound"`
-	Seconds    float64 `json:"seconds" doc:"Of compute in the newest round; 0: not known"`
-	Input      float64 `json:"input_seconds,omitempty" doc:"That its data took beyond that"`
-	PerSample  float64 `json:"per_sample" doc:"Believed seconds per sample"`
-	LeftOut    string  `json:"left_out,omitempty" doc:"Why it has no share"`
+	Name       string        `json:"name"`
+	Device     string        `json:"device"`
+	Profiled   bool          `json:"profiled" doc:"Its pace was measured beforehand"`
+	Share      int           `json:"share" doc:"Samples of the newest sizes"`
+	MicroBatch int           `json:"micro_batch" doc:"Largest micro-batch that it is given; 0: without a bound"`
+	Seconds    float64       `json:"seconds" doc:"Of compute in the newest round; 0: not known"`
+	Input      float64       `json:"input_seconds,omitempty" doc:"That its data took beyond that"`
+	Cause      history.Cause `json:"cause,omitempty" enum:"input,compute,network,machine" doc:"What makes it slow; machine: its compute, for an hour of rounds without a break"`
+	Remedy     string        `json:"remedy,omitempty" doc:"The cause in words, and what to do"`
+	PerSample  float64       `json:"per_sample" doc:"Believed seconds per sample"`
+	LeftOut    string        `json:"left_out,omitempty" doc:"Why it has no share"`
 }
 
 // Pace is how fast rounds were.

@@ -28,6 +28,7 @@ type Report struct {
 type RankReport struct {
 	Seconds      float64 `json:"seconds" minimum:"0" maximum:"1000000" doc:"Of compute, without the wait for others"`
 	InputSeconds float64 `json:"input_seconds,omitempty" minimum:"0" maximum:"1000000" doc:"That its round took beyond that because of its own data; absent: 0"`
+	LinkSeconds  float64 `json:"link_seconds,omitempty" minimum:"0" maximum:"1000000" doc:"That a message between it and the nearer of two other ranks takes, of a size that is the same for all; absent: not measured"`
 	Samples      int     `json:"samples" minimum:"0" maximum:"1073741824" doc:"In its gradient"`
 	MicroSteps   int     `json:"micro_steps" minimum:"0" maximum:"1073741824" doc:"That they were computed in"`
 	NormSquared  float64 `json:"norm_squared,omitempty" minimum:"0" doc:"Of its own mean gradient; absent: unknown"`
@@ -56,6 +57,9 @@ func (h *handed) check(prefix string, i int, x *RankReport, f *badinput.Faults) 
 	}
 	if !measure(x.InputSeconds, maxSeconds) {
 		f.Add(prefix+"input_seconds", "is %v; it must lie in 0..%v", x.InputSeconds, float64(maxSeconds))
+	}
+	if !measure(x.LinkSeconds, maxSeconds) {
+		f.Add(prefix+"link_seconds", "is %v; it must lie in 0..%v", x.LinkSeconds, float64(maxSeconds))
 	}
 	if !measure(x.NormSquared, math.MaxFloat64) {
 		f.Add(prefix+"norm_squared", "is %v; it must be a number of at least 0", x.NormSquared)
@@ -119,7 +123,7 @@ func (r *Report) fill(h *handed, out *cluster.Report, start time.Duration) {
 func (x *RankReport) fill(n *cluster.NodeReport, r *Report) {
 	took := x.Seconds + x.InputSeconds // a share is as long as its data take, too
 	*n = cluster.NodeReport{
-		Status: cluster.In, Size: x.Samples, Seconds: took, Input: x.InputSeconds, Samples: x.Samples, Age: took,
+		Status: cluster.In, Size: x.Samples, Seconds: took, Input: x.InputSeconds, Link: x.LinkSeconds, Samples: x.Samples, Age: took,
 		Idle: max(r.WaitSeconds-took, 0), OOM: x.OutOfMemory > 0, TooLarge: x.OutOfMemory,
 	}
 	if x.MicroSteps > 1 {

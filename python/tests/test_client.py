@@ -286,9 +286,9 @@ class TestVector(unittest.TestCase):
         timed = client.Plan(12, [5, 0, 9], [2, 0, 3], 1.5, 0.02, True, 0.1, [1.4, 1.0, 1.3], [0.2, 1.0, 0.3], [1, 1, 2], 2)
         for plan in (None, timed, client.Plan(3, [5, 0, 9], [2, 0, 3], era=1)):
             vectors = [round_vector.RoundVector(r, 3) for r in range(3)]
-            did = [round_vector.Did(0.5 + r, 10 * r, r, 0.25 * r, 0, 7 + r) for r in range(3)]
-            v = sum(vectors[r].pack(did[r], plan if r == 0 else None) for r in range(3))
-            self.assertEqual(round_vector.unpack(v.tolist(), 3), (did, plan))
+            did = [round_vector.Did(0.5 + r, 10 * r, r, 0.25 * r, 0, 7 + r, link=0.5 * r) for r in range(3)]
+            v = sum(vectors[r].pack(did[r], plan if r == 0 else None, r == 0) for r in range(3))
+            self.assertEqual(round_vector.unpack(v.tolist(), 3), (did, plan, True))
             self.assertEqual(float(v[round_vector.norm_of(2)]), 0.5)
             self.assertEqual((len(v), float(v[round_vector.norm_before(3)])), (round_vector.length(3), 0.0))
             self.assertEqual(v.dtype, torch.float64)

@@ -37,18 +37,21 @@ type History struct {
 	log     []Line
 	seqs    struct{ recent, lanes, log []int } // beside them
 
-	rounds  int
-	gained  struct{ Seconds, Samples, EvenSeconds, EvenSamples float64 } // of all rounds for which equal shares are predicted
-	shares  []int
-	newest  []cluster.NodeReport // of the newest round; none before the first
-	out     []agent.Why          // TakesPart: it has a share
-	trial   []bool
-	changes []change
-	paces   []belief
-	even    []int
-	problem string
-	absurd  int // round of the newest line about reports that cannot be; 0: none
-	strange int // so many of these were told of
+	rounds   int
+	gained   struct{ Seconds, Samples, EvenSeconds, EvenSamples float64 } // of all rounds for which equal shares are predicted
+	shares   []int
+	newest   []cluster.NodeReport // of the newest round; none before the first
+	out      []agent.Why          // TakesPart: it has a share
+	trial    []bool
+	changes  []change
+	paces    []belief
+	works    []work
+	even     []int
+	problem  string
+	link     float64 // seconds that are normal for a message; 0: not known
+	exchange float64 // share of a round that the exchange of gradients takes
+	absurd   int     // round of the newest line about reports that cannot be; 0: none
+	strange  int     // so many of these were told of
 }
 
 // Keep is what must not be forgotten.
@@ -73,8 +76,8 @@ func (h *History) Start(at time.Duration, number int, c *cluster.Cluster) {
 	}
 	h.cluster, h.even, h.lines = c, even(c), newLines(c)
 	h.shares, h.newest, h.out, h.trial = make([]int, n), nil, make([]agent.Why, n), make([]bool, n)
-	h.changes, h.paces = make([]change, n), make([]belief, n)
-	h.problem, h.absurd, h.strange = "", 0, 0
+	h.changes, h.paces, h.works = make([]change, n), make([]belief, n), make([]work, n)
+	h.problem, h.absurd, h.strange, h.link, h.exchange = "", 0, 0, 0, 0
 	h.lanes, h.seqs.lanes = nil, nil
 	for i := range h.recent { // of other nodes
 		h.recent[i].shares = nil
@@ -122,6 +125,7 @@ func (h *History) Took(at time.Duration, report *cluster.Report, perf []cluster.
 			h.gained.EvenSamples += samples
 		}
 	}
+	h.blame(perf, report)
 	lane.Status, p.shares = string(status), h.lines.of(h.shares)
 	h.recent = keep(h.recent, p, mostRecent)
 	h.seqs.recent = keep(h.seqs.recent, h.seq, mostRecent)

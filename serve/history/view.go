@@ -33,6 +33,7 @@ type Nodes struct {
 	Input      []float64 `json:"input" nullable:"false" doc:"Seconds that its data took beyond that"`
 	Wait       []float64 `json:"wait" nullable:"false" doc:"Seconds that it waited for others in it"`
 	State      []string  `json:"state" nullable:"false" doc:"in, late, refused, lost, absent (of the newest round), new, tried, or why it is left out"`
+	Cause      []Cause   `json:"cause" nullable:"false" enum:",input,compute,network,machine" doc:"What makes it slow; empty: it is not"`
 	Changed    []float64 `json:"changed" nullable:"false" doc:"When its share last changed by more than 5%, in seconds since the job was created"`
 	Why        []string  `json:"why,omitempty" doc:"Of its last change, in words; of at most 64 nodes"`
 }
@@ -122,10 +123,10 @@ func tell(points []point) Rounds {
 
 func (h *History) nodes() Nodes {
 	count := len(h.shares)
-	n := Nodes{Share: append([]int{}, h.shares...), MicroBatch: make([]int, count), Seconds: make([]float64, count), Input: make([]float64, count), Wait: make([]float64, count), State: make([]string, count), Changed: make([]float64, count)}
+	n := Nodes{Share: append([]int{}, h.shares...), MicroBatch: make([]int, count), Seconds: make([]float64, count), Input: make([]float64, count), Wait: make([]float64, count), State: make([]string, count), Cause: make([]Cause, count), Changed: make([]float64, count)}
 	for i := range h.shares {
 		n.Changed[i] = round6(h.changes[i].at.Seconds())
-		n.MicroBatch[i], n.State[i] = h.cluster.Nodes[i].Full(), h.state(i)
+		n.MicroBatch[i], n.State[i], n.Cause[i] = h.cluster.Nodes[i].Full(), h.state(i), h.works[i].cause
 		if h.newest != nil {
 			r := &h.newest[i]
 			n.Seconds[i], n.Input[i], n.Wait[i] = round6(max(r.Seconds-r.Input, r.Busy)), round6(r.Input), round6(r.Idle)

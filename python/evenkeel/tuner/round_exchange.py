@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from . import client, round_vector
+from . import client, link, round_vector
 from .gradient_hook import Round
 from .local import LocalClient
 from .sample_order import Batches
@@ -26,6 +26,10 @@ class _Past:
     plan: client.Plan
     wait: float  # seconds
     did: list[Did] = dataclasses.field(default_factory=list)
+
+
+_EXCHANGING = 0.2  # share of a round's time that the exchange of gradients takes where it matters whose link is slow
+_PROBING = 0.02  # share of the time in which links are measured, at most
 
 
 class RoundExchange:
@@ -46,6 +50,8 @@ class RoundExchange:
         self._untimed: _Past | None = None  # the round whose times come with the next vector
         self._waited = self._gap = 0.0  # seconds for the loader in the round before, and in which the device had nothing to do before this one
         self._norm: torch.Tensor | None = None  # of the gradient of the round before, where vectors are read late
+        self._probe, self._probe_after, self._link = False, 0.0, 0.0  # links are to be measured, not before then; seconds for a message
+        self._message = link.message([p for p in model.module.parameters() if p.requires_grad])
         self._vector = round_vector.RoundVector(self.rank, self.ranks)
 
     def begin(self, batches: Batches, own: "client.Client | LocalClient | None", first: client.Plan | None, serving: bool) -> None:
@@ -92,6 +98,7 @@ class RoundExchange:
             return None
         did, b, norm = self.did, self._batches, self._norm
         did.drawn = b.hold(int(self.late))
+        did.link, self._link = self._link, 0.0
         work = self._work
         did.input = work.input.beyond(did.samples, work.waited, did.seconds)
         if self.late:
@@ -101,7 +108,7 @@ class RoundExchange:
         on_device = self.device.type != "cpu"
         if not on_device:
             did.norm_squared = _sum(r.norms) * base**2
-        v = self._vector.pack(did, None if self._alike else self._news())
+        v, self._probe = self._vector.pack(did, None if self._alike else self._news(), self._probe), False
         if on_device:
             v = v.to(self.device)
         if on_device and r.norms and base:
@@ -163,7 +170,7 @@ class RoundExchange:
         return newest if newest != told else None
 
     def _learn(self, v: Sequence[float], past: _Past, norm: float = 0.0) -> None:
-        past.did, plan = round_vector.unpack(v, self.ranks)
+        past.did, plan, probe = round_vector.unpack(v, self.ranks)
         b, timed = self._batches, past
         if self.late:
             timed, self._untimed, norm = self._untimed, past, v[round_vector.norm_before(self.ranks)]
@@ -184,6 +191,14 @@ class RoundExchange:
                 b.used([d.samples for d in past.did])
             else:
                 b.completed(self._work.total)
+            if probe:
+                self._measure_link()
+
+    def _measure_link(self) -> None:
+        began = self._clock()
+        self._link = link.seconds(self.group, self.rank, self.ranks, self._message)
+        now = self._clock()
+        self._probe_after = now + (now - began) / _PROBING
 
     def _report(self, past: _Past, norm: float) -> None:
         if self._client is None:
@@ -193,6 +208,8 @@ class RoundExchange:
             own = {"seconds": d.seconds, "samples": d.samples, "micro_steps": d.micro_steps, "out_of_memory": d.out_of_memory}
             if d.input > 0:
                 own["input_seconds"] = d.input
+            if d.link > 0:
+                own["link_seconds"] = d.link
             if d.norm_squared > 0:
                 own["norm_squared"] = d.norm_squared
             ranks.append(own if d.samples or share else None)  # with a share and no samples, at an epoch's end: it is not silent
@@ -200,6 +217,8 @@ class RoundExchange:
         if norm > 0:
             body["norm_squared"] = norm
         self._client.offer(body, past.plan)
+        alone = past.wait - max(d.seconds + d.input for d in past.did)
+        self._probe = self.device.type == "cpu" and self.ranks > 2 and alone > _EXCHANGING * past.wait and self._clock() >= self._probe_after and isinstance(self._client, client.Client)
 
     def close(self) -> None:
         if self._arriving is not None:

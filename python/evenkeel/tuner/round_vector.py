@@ -21,10 +21,11 @@ class Did:
     out_of_memory: int = 0  # the micro-batch that did not fit
     input: float = 0.0  # seconds beyond that, because of its data
     drawn: int = 0  # the newest round that its sampler has drawn, or will have when the vector is read
+    link: float = 0.0  # seconds that its link takes for a message; 0: not measured
 
 
 _OWN = len(dataclasses.fields(Did))
-_ALL, _EACH = 7, 5  # for all ranks, the norm before and of a plan; for each, of a plan
+_ALL, _EACH = 8, 5  # for all ranks, the norm before, whether links are measured, and of a plan; for each, of a plan
 
 
 def length(ranks: int) -> int:
@@ -50,29 +51,30 @@ class RoundVector:
         self._bytes, self._zeros = memoryview(self.values).cast("B"), bytes(8 * length(ranks))
         self._tensor = torch.frombuffer(self.values, dtype=torch.float64)  # shares the memory
 
-    def pack(self, did: Did, plan: Plan | None) -> torch.Tensor:
-        """plan: only on rank 0, None if it is no news."""
+    def pack(self, did: Did, plan: Plan | None, probe: bool = False) -> torch.Tensor:
+        """On rank 0 alone, plan: None if it is no news; probe: all ranks measure their links when they have the vector."""
         ranks, into = self.ranks, self.values
         self._bytes[:] = self._zeros
         struct.pack_into(f"{_OWN}d", into, 8 * _OWN * self.rank, *vars(did).values())
         if plan is not None:
             timed = plan.deadline > 0
-            struct.pack_into(f"{_ALL}d", into, 8 * _OWN * ranks, 0.0, plan.number, plan.era, plan.deadline, plan.reserve, plan.whole, plan.overtime)
+            struct.pack_into(f"{_ALL}d", into, 8 * _OWN * ranks, 0.0, 0.0, plan.number, plan.era, plan.deadline, plan.reserve, plan.whole, plan.overtime)
             for k, of in enumerate((plan.shares, plan.micro_batches, plan.seconds, plan.micro_step, plan.least)[: _EACH if timed else 2]):
                 struct.pack_into(f"{ranks}d", into, 8 * (_OWN * ranks + _ALL + k * ranks), *of)
+        into[_OWN * ranks + 1] = float(probe)
         return self._tensor
 
 
-def unpack(v: Sequence[float], ranks: int) -> tuple[list[Did], Plan | None]:
+def unpack(v: Sequence[float], ranks: int) -> tuple[list[Did], Plan | None, bool]:
     did = []
     for r in range(ranks):
-        seconds, samples, steps, norm, memory, waited, drawn = v[_OWN * r : _OWN * (r + 1)]
-        did.append(Did(seconds, int(samples), int(steps), norm, int(memory), waited, int(drawn)))
-    _, number, era, deadline, reserve, whole, overtime = v[_OWN * ranks : _OWN * ranks + _ALL]
+        seconds, samples, steps, norm, memory, waited, drawn, link = v[_OWN * r : _OWN * (r + 1)]
+        did.append(Did(seconds, int(samples), int(steps), norm, int(memory), waited, int(drawn), link))
+    _, probe, number, era, deadline, reserve, whole, overtime = v[_OWN * ranks : _OWN * ranks + _ALL]
     if not number:
-        return did, None
+        return did, None, bool(probe)
     each = [v[_OWN * ranks + _ALL + k * ranks :][:ranks] for k in range(_EACH)]
     shares, micro, least = ([int(x) for x in each[k]] for k in (0, 1, 4))
     if not deadline:
-        return did, Plan(int(number), shares, micro, era=int(era))
-    return did, Plan(int(number), shares, micro, deadline, reserve, bool(whole), overtime, list(each[2]), list(each[3]), least, int(era))
+        return did, Plan(int(number), shares, micro, era=int(era)), bool(probe)
+    return did, Plan(int(number), shares, micro, deadline, reserve, bool(whole), overtime, list(each[2]), list(each[3]), least, int(era)), bool(probe)

@@ -78,7 +78,7 @@ export class Nodes {
     });
     const c = row.cells, state = nodes.state[i];
     c[2].firstChild.className = "tag " + (good.has(state) ? "good" : warn.has(state) ? "warn" : "bad");
-    set(c[2].firstChild, words[state] ?? state);
+    set(c[2].firstChild, (words[state] ?? state) + (nodes.cause[i] ? "; slow: " + nodes.cause[i] : ""));
     set(c[3].lastChild, whole(nodes.share[i]));
     if (single) c[3].querySelector(".bar").style.width = Math.round((80 * nodes.share[i]) / this.top) + "px";
     set(c[4], nodes.micro_batch[i] ? whole(nodes.micro_batch[i]) : "–");

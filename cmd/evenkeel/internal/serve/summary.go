@@ -5,6 +5,7 @@ import (
 
 	"evenkeel/cmd/evenkeel/internal/cli"
 	"evenkeel/serve"
+	"evenkeel/serve/history"
 )
 
 // summary is the outcome of a command's job.
@@ -53,15 +54,17 @@ func (s *summary) lines() []string {
 	return append(append(lines, causes(&s.JobState)...), s.problem()...)
 }
 
-// causes say what holds the job up that no sizes mend.
+// causes say what holds the job up.
 func causes(s *serve.JobState) []string {
 	var lines []string
+	network := s.Recent.Exchange > 0.5
 	for _, r := range s.Ranks {
-		if r.Input > r.Seconds {
-			lines = append(lines, fmt.Sprintf("Input: %s waits for its data in %s of its time. Give its DataLoader more workers, or faster storage.", r.Name, cli.Percent(r.Input/(r.Input+r.Seconds))))
+		if r.Remedy != "" {
+			lines = append(lines, r.Remedy)
 		}
+		network = network && r.Cause != history.Network
 	}
-	if s.Recent.Exchange > 0.5 {
+	if network {
 		lines = append(lines, fmt.Sprintf("Network: the exchange of gradients takes %s of a round, after all ranks are done.", cli.Percent(s.Recent.Exchange)))
 	}
 	return lines

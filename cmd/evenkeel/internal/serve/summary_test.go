@@ -2,23 +2,24 @@ package serve
 
 import (
 	"slices"
-	"strings"
 	"testing"
 
 	"evenkeel/serve"
+	"evenkeel/serve/history"
 )
 
 func TestCauses(t *testing.T) {
-	s := &serve.JobState{Ranks: []serve.RankState{
-		{Name: "even", Seconds: 1, Input: 1},
-		{Name: "starved", Seconds: 1, Input: 3},
-	}}
+	s := &serve.JobState{Ranks: []serve.RankState{{Name: "even"}, {Name: "slow", Cause: history.Input, Remedy: "Input: slow waits."}}}
 	s.Recent.Exchange = 0.5
-	if got := causes(s); len(got) != 1 || !strings.HasPrefix(got[0], "Input: starved waits for its data in 75.0% of its time.") {
+	if got := causes(s); !slices.Equal(got, []string{"Input: slow waits."}) {
 		t.Error(got)
 	}
-	s.Ranks, s.Recent.Exchange = s.Ranks[:1], 0.6
-	if got := causes(s); !slices.Equal(got, []string{"Network: the exchange of gradients takes 60.0% of a round, after all ranks are done."}) {
+	s.Recent.Exchange = 0.6
+	if got := causes(s); !slices.Equal(got, []string{"Input: slow waits.", "Network: the exchange of gradients takes 60.0% of a round, after all ranks are done."}) {
+		t.Error(got)
+	}
+	s.Ranks[1] = serve.RankState{Cause: history.Network, Remedy: "Network: slow."} // it says the rest
+	if got := causes(s); !slices.Equal(got, []string{"Network: slow."}) {
 		t.Error(got)
 	}
 }
