@@ -34,7 +34,7 @@ class TestLink(unittest.TestCase):
                     dist.barrier()
                     if rank == slow:
                         faults.pace_sockets(1e6)
-                    took[rank] = link.seconds(dist.group.WORLD, rank, ranks, link.message([torch.nn.Parameter(torch.zeros(500_000))]))
+                    took[rank] = link.seconds(dist.group.WORLD, rank, ranks, link.message([torch.nn.Parameter(torch.zeros(250_000))]))
                     dist.barrier()
 
                 processes.run(self, ranks, child)

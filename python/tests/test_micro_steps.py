@@ -3,6 +3,7 @@
 import os
 import random
 import sys
+import types
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -29,6 +30,35 @@ def plan(rng, ranks, number):
 class Source(test_sample_order.Loader):
     def __next__(self):
         return torch.tensor(super().__next__())
+
+
+class Worker(Source):
+    """A loader with a worker, that takes 0.1 s to hand out a batch."""
+
+    _num_workers = 1
+
+    def __init__(self, batches, now, there):
+        super().__init__(batches, 0)
+        self.now, self._data_queue = now, types.SimpleNamespace(empty=lambda: not there)
+
+    def __next__(self):
+        self.now[0] += 0.1
+        return super().__next__()
+
+
+class TestInput(unittest.TestCase):
+    def test_a_batch_that_is_there_is_not_waited_for(self):
+        for there in (False, True):
+            b, now = sample_order.Batches(80, 0, Plan(1, [8], [8]), 0), [0.0]
+            w = micro_steps.MicroSteps(b, 0, 1, (), lambda: now[0])
+            b.begin()
+            w.epoch(Worker(b, now, there))
+            for _ in range(5):
+                w.begin()
+                _, size = w.take(w.size())
+                w.did(size, 0.0)
+                b.completed(w.total)
+            self.assertAlmostEqual(w.input.beyond(8, w.waited, 0.0), 0 if there else 0.1)
 
 
 class TestDeadlineRounds(unittest.TestCase):

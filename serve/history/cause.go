@@ -33,7 +33,7 @@ type work struct {
 	compute, input float64    // seconds a sample, at an equal share
 	best           float64    // least compute so far; 0: not known
 	norm           float64    // compute that is normal for it
-	links          [3]float64 // newest seconds for a message
+	links          [4]float64 // newest seconds for a message
 	now            Cause      // by the newest rounds
 	rounds         int        // that this has been so, without a break
 	seconds        float64    // the same

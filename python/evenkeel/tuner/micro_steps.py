@@ -67,6 +67,8 @@ class MicroSteps:
         self._accumulation = deadline.Accumulation(self._node, order)
 
     def _load(self) -> tuple[Drawn, Any]:
+        s = self._source
+        there = getattr(s, "_num_workers", 0) == 1 and not s._data_queue.empty()  # of several workers, another one's batch may be there
         since = self._clock()
         try:
             batch = next(self._source)
@@ -74,7 +76,7 @@ class MicroSteps:
         except (StopIteration, IndexError) as e:
             raise Usage("the loader does not hand out the batches of tuner.batches() one by one: give them as batch_sampler to one DataLoader, and iterate that in tuner.steps()") from e
         self.waited += now - since
-        self.input.handed(now, now - since, drawn.samples)
+        self.input.handed(now, 0.0 if there else now - since, drawn.samples)  # a busy machine takes long for a batch that is there, too
         return drawn, batch
 
     def size(self) -> int:
