@@ -71,7 +71,7 @@ type Sizes struct {
 	ReferenceBatch      int     `json:"reference_batch,omitempty"`
 	LearningRateScaling string  `json:"learning_rate_scaling,omitempty"` // of Scalings
 	LearningRateFactor  float64 `json:"learning_rate_factor,omitempty"`  // (0, 1000]
-	// Deadline says when the ranks stop to accumulate; nil: each works off its share.
+	// Deadline says when the ranks stop accumulating; nil: each computes its share.
 	Deadline *Deadline `json:"deadline,omitempty"`
 	Nodes    []Node    `json:"nodes"` // in the cluster's order
 }
@@ -203,7 +203,7 @@ func (s Sizes) Validate() error {
 	return errors.Join(errs...)
 }
 
-// check reports whether the share can be counted, after it said what is wrong with it.
+// check reports the node's faults to bad, and returns whether its share can be counted.
 func (n *Node) check(path string, bad func(path, format string, args ...any)) bool {
 	if n.Share < 0 || n.Share > cluster.MaxGlobalBatch {
 		bad(path+".share", "is %d; it must be at least 1, or 0 for a node that takes no part", n.Share)
