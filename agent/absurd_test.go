@@ -24,8 +24,8 @@ func (l *lying) Round(ctx context.Context, plan cluster.Plan) (*cluster.Report, 
 	return r, err
 }
 
-// Whatever a report says, the next round is planned, what cannot be is counted, and the sizes stay near those
-// of a run without it.
+// Whatever a report says, the next round is planned, impossible values are counted, and the sizes stay near those
+// of a run without them.
 func TestAbsurdReports(t *testing.T) {
 	const from, rounds = 20, 60
 	every := func(change func(r *cluster.Report)) func(int, *cluster.Report) {
@@ -80,7 +80,7 @@ func mustEmbedded(t *testing.T) *Trained {
 	return p
 }
 
-// A node whose every report is the same is counted, and the others go on.
+// A node that always reports the same is counted, and the others are not affected.
 func TestFrozenReports(t *testing.T) {
 	c := agenttest.Lines(t, 60, 0.1, 0.1, 0.1)
 	l := &lying{scripted: scripted{slow: []float64{1, 1, 1}}}

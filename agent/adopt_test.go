@@ -38,8 +38,8 @@ func learnt(t *testing.T, c *cluster.Cluster) *Control {
 	return ctl
 }
 
-// What is known of a node comes along by its name, whatever its place; of a new node nothing is known, so
-// that it counts as a mean one of the others.
+// Knowledge about a node is kept by its name, whatever its place. A new node counts as the mean of the
+// others.
 func TestAdopt(t *testing.T) {
 	old := learnt(t, named(70, "a", "b", "c"))
 	for name, x := range map[string]struct {
@@ -76,7 +76,7 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// Profiles are compared by what they hold: a log's are not those of the catalogue.
+// Profiles are compared by their points: those of a log are other objects than the catalogue's.
 func TestAdoptByProfile(t *testing.T) {
 	old := agenttest.Lines(t, 40, 0.1, 0.1)
 	ctl := &Control{Cluster: old, Policy: NewModel(old)}
@@ -131,8 +131,8 @@ func TestAdoptLimits(t *testing.T) {
 	}
 }
 
-// Work that was under way when the job ended keeps nobody busy in the next start, and a start of which
-// nothing was measured has nothing to give.
+// Work under way when the job ended does not count in the next start, and a start without measurements passes
+// on nothing.
 func TestAdoptForgetsWork(t *testing.T) {
 	first := func(old *Control) []int {
 		c := named(70, "a", "b", "c")

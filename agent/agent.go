@@ -31,7 +31,7 @@ type Agent struct {
 	seen    seen     // for Explain
 
 	// Decisions counts the decisions about nodes. Fallbacks counts those that the model made because the network's input was
-	// out of range or its last decisions cost speed.
+	// out of range or because the guard overruled the network.
 	Fallbacks, Decisions int
 }
 
@@ -184,8 +184,8 @@ func (a *Agent) collect(present []bool, plan *cluster.Plan) {
 	}
 }
 
-// first chooses the rule of the first round, when nothing is known: the largest quorum below all nodes, so that a node that
-// hangs holds up nobody, and the longest grace.
+// first chooses the rule of the first round, when nothing is known: the largest quorum below all nodes, so that one hanging
+// node does not hold up the others, and the longest grace.
 func (a *Agent) first(present []bool, plan *cluster.Plan) {
 	nodes := a.nodes(present)
 	best := -1

@@ -50,7 +50,7 @@ func TestFallsBackOutOfRange(t *testing.T) {
 	if want := 59 * 16; a.Fallbacks != want || a.Decisions != want {
 		t.Errorf("%d fallbacks of %d decisions, want %d of each", a.Fallbacks, a.Decisions, want)
 	}
-	// One feature out of range is enough, a fifth beyond it is not, and NaN never passes.
+	// One feature out of range is enough; up to a fifth beyond the range and 0.001 is in range; NaN is not.
 	in := untrained(t, 8)
 	row := make([]float32, env.Features)
 	for _, x := range []struct {
@@ -187,7 +187,7 @@ func TestDeadBand(t *testing.T) {
 	})
 }
 
-// Even the slowest joiner gets work, although the round was shorter without it.
+// Even the slowest joiner gets work, although the round is shorter without it.
 func TestSizesFollowPresenceAtOnce(t *testing.T) {
 	c := agenttest.Lines(t, 600, 0.1, 0.1, 50)
 	a, sizes := NewModel(c), make([]int, 3)

@@ -144,7 +144,7 @@ func TestBatchKeepsASampleForAll(t *testing.T) {
 	}
 }
 
-// Of a large cluster a part is looked at; the whole is as well served.
+// The choice for a large cluster looks at a part of it, and is as good for the whole.
 func TestBatchOfManyNodes(t *testing.T) {
 	per := make([]float64, 3*batchNodes+5)
 	for i := range per {
@@ -162,7 +162,7 @@ func TestBatchOfManyNodes(t *testing.T) {
 	}
 }
 
-// No more than batchNodes nodes are looked at, evenly over the cluster, and all where there are no more.
+// At most batchNodes nodes are looked at, evenly over the cluster, and all nodes of a smaller cluster.
 func TestBatchOfWhichNodes(t *testing.T) {
 	for nodes, want := range map[int]int{1: 1, batchNodes - 1: batchNodes - 1, batchNodes: batchNodes, batchNodes + 1: 512, 2 * batchNodes: 1024, 2*batchNodes + 1: 683} {
 		per := make([]float64, nodes)

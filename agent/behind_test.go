@@ -111,7 +111,7 @@ func TestLateParticipation(t *testing.T) {
 	}
 }
 
-// A report of a plan that nobody keeps is refused, and changes nothing.
+// A report of a plan that is not kept is refused, and changes nothing.
 func TestUnknownPlan(t *testing.T) {
 	for number, known := range map[int]bool{-1: false, 0: true, 1: false, 2: false, 3: true, 4: true, 5: true, 6: false} {
 		c := agenttest.Lines(t, 30, 0.1, 0.1)
@@ -176,7 +176,7 @@ func TestLateReportByItsPlan(t *testing.T) {
 	}
 }
 
-// Losses of shares that were handed out before a node fell silent do not put its next trial off.
+// Losses of shares that were handed out before a node fell silent do not postpone its next trial.
 func TestSilencePunishedOnce(t *testing.T) {
 	p := newParticipation(1)
 	p.round = 10
@@ -195,7 +195,7 @@ func TestSilencePunishedOnce(t *testing.T) {
 	}
 }
 
-// A policy that is told of a wait's own prediction does not take a changed plan for a slow round.
+// The agent compares a wait with the prediction of its own plan, so that a changed plan is not a slow round.
 func TestAgentUsesThePrediction(t *testing.T) {
 	excess := func(predicted float64) float32 {
 		c := agenttest.Lines(t, 40, 0.1, 0.1)

@@ -69,7 +69,7 @@ func (c *Control) Round(ctx context.Context) (Round, error) {
 //
 // If the remaining nodes cannot make up the global batch, each gets an equal share as far as its memory allows: a smaller
 // round is better than none. Nodes that the policy leaves out, and nodes whose gradients did not come, are tried again after
-// some rounds; their number follows from the cost and the possible gain of a trial.
+// some rounds. How many follows from the cost and the possible gain of a trial.
 func (c *Control) Next(report *cluster.Report, all []bool) (cluster.Plan, error) {
 	c.begin()
 	if report != nil {
@@ -167,7 +167,7 @@ func (c *Control) SettleLimits() {
 	}
 }
 
-// Absurd returns the counts of impossible values in the reports so far. Nothing was learnt from these values.
+// Absurd returns the counts of impossible values in the reports so far. Only Frozen times were believed.
 func (c *Control) Absurd() env.Absurd { return c.sieve.Counts }
 
 // LeftOut says why a node has no share in the newest round.
@@ -184,7 +184,7 @@ func (c *Control) LeftOut(node int) Why {
 // Bound sets the limit of a node's micro-batch, at least its smallest. Call it after the first Next.
 func (c *Control) Bound(node, limit int) { c.memory.Bound(node, limit) }
 
-// Policy turns reports into the micro-batches of the next round.
+// Policy turns reports into the shares of the next round.
 //
 // A Policy belongs to one run and one goroutine. Decide takes the report of the previous
 // round (nil before the first) and the nodes that are present. plan is the previous round's

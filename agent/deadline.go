@@ -64,8 +64,8 @@ func (d *deadline) finish(c *cluster.Cluster, plan *cluster.Plan) float64 {
 }
 
 // observe corrects the factor after a round. Let x be the samples handed in over the shares of the nodes that handed in. The
-// factor's logarithm decreases in proportion to x - 1. The corrections of a run sum to the change of the logarithm, which
-// is bounded, so the mean of x tends to 1 however much x scatters. Other forms lack this property: factor times
+// factor's logarithm decreases in proportion to x - 1. The corrections of a run sum to the change of the logarithm. It is
+// bounded, so the mean of x tends to 1 however much x scatters, unless the factor stays at a bound. Other forms lack this property: factor times
 // (1 - rate (x - 1)) settles where rounds are too small by half the rate times the variance of x, and a correction by the
 // logarithm of x where they are too large.
 func (d *deadline) observe(report *cluster.Report, plan *cluster.Plan) {

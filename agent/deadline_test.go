@@ -67,7 +67,7 @@ func TestDeadlineFollowsTheSamples(t *testing.T) {
 	if d.set(c, p); math.Abs(p.Collect.Deadline.Seconds()-c.Nodes[0].Finish(c.Nominal()[0], 15)) > 1e-8 {
 		t.Error(p.Collect.Deadline)
 	}
-	// A node without a share has no say, and neither has a round without samples or shares.
+	// A node without a share does not count, nor does a round without samples or shares.
 	far := *c
 	far.Nodes = slices.Clone(c.Nodes)
 	far.Nodes[1].Network = 100

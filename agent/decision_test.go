@@ -57,7 +57,7 @@ func TestAdvantageGrowsWithNoise(t *testing.T) {
 	}
 }
 
-// Nothing that a network says counts for a node whose noise is so strong that all is averaging.
+// The network does not decide about a node with strong noise.
 func TestStrongNoiseIsLeftToTheModel(t *testing.T) {
 	c := agenttest.Lines(t, 60, 0.1, 0.1)
 	a := untrained(t, 4).NewAgent(c, agenttest.Speed)
@@ -81,7 +81,7 @@ func TestStrongNoiseIsLeftToTheModel(t *testing.T) {
 	}
 }
 
-// A quorum of two nodes is everybody when two are present.
+// A quorum of two nodes is all if two are present.
 func TestQuorumAmongThosePresent(t *testing.T) {
 	feature := slices.Index(env.FeatureNames, "quorum in force")
 	for _, x := range []struct {

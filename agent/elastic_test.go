@@ -12,8 +12,8 @@ import (
 )
 
 // Nodes join, fail in the middle of a round, hang, and return, a third of them of a type
-// without a profile: every round's sizes are sound, and in the end what the agent
-// predicts of the nodes is what they do, whether it knew their type or had to learn it.
+// without a profile: every round's sizes are sound, and in the end the agent predicts the
+// nodes' times, whether it knew their type or learned it.
 func TestElasticCluster(t *testing.T) {
 	for _, rule := range []string{"all", "free"} {
 		t.Run(rule, func(t *testing.T) {

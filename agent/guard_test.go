@@ -44,8 +44,8 @@ func seconds(t *testing.T, c *cluster.Cluster, conditions string, seed uint64, p
 	return s
 }
 
-// Networks of random weights that cost 2 to 50% of the time lose their say, and what they cost from
-// round 60 on is little.
+// Networks of random weights that cost 2 to 50% of the time lose the decision, and cost little from
+// round 60 on.
 func TestGuardFiresOnAWrongNetwork(t *testing.T) {
 	for _, x := range []struct {
 		net        uint64
@@ -109,7 +109,7 @@ func TestGuardFiresUnderAFreeRule(t *testing.T) {
 	}
 }
 
-// The embedded policy gets its say on clusters that it was not trained on: what it lacks of one that always has it is next to nothing.
+// The embedded policy gets the decision on clusters that it was not trained on, and is almost as fast as without the guard.
 func TestGuardLetsAGoodNetworkDecide(t *testing.T) {
 	followed, rounds := 0, 0
 	with, without := 0.0, 0.0
@@ -198,7 +198,7 @@ func TestGuardByHand(t *testing.T) {
 	t.Error("the network never gets the decision back")
 }
 
-// What noise explains does not count: a standard error.
+// Differences within a standard error do not count.
 func TestGuardAllowsNoise(t *testing.T) {
 	for _, x := range []struct {
 		mean      float64 // sd 0.01, of which the standard error is a tenth
@@ -216,7 +216,7 @@ func TestGuardAllowsNoise(t *testing.T) {
 	}
 }
 
-// The model's belief is what it would be by itself, whatever the network does; where the network is overruled it decides.
+// The model's belief is the same as without the network, whatever the network does; the model decides while the network is overruled.
 func TestGuardBelievesAsTheModelAlone(t *testing.T) {
 	for conditions, collect := range map[string]cluster.Collect{"drift": {}, "bursts": {Quorum: cluster.Quorum{Share: 0.75}, Grace: time.Second}} {
 		c := *agenttest.HeldOut16(t)
@@ -274,8 +274,8 @@ func TestGuardBelievesAsTheModelAlone(t *testing.T) {
 	}
 }
 
-// A node that takes longer for a sample than the others for all is tried now and then, which is nobody's loss: a network that always does as the model would is
-// neither better nor worse in any round.
+// Trials of a node that is too slow count for neither controller: a network that always chooses as the model has no regret in any
+// round.
 func TestGuardTakesTrialsForNobodysLoss(t *testing.T) {
 	c := agenttest.Lines(t, 60, 0.01, 0.01, 0.01, 0.01)
 	slow, err := profile.New("d", "w", []profile.Point{{MicroBatch: 1, Seconds: 1.5}, {MicroBatch: 64, Seconds: 3.4}}, "test")
@@ -306,7 +306,7 @@ func TestGuardTakesTrialsForNobodysLoss(t *testing.T) {
 	}
 }
 
-// Without its say the network changes nothing: shares and rules are those of the model by itself.
+// While the guard overrules it, the network changes nothing: shares and rules are those of the model alone.
 func TestGuardedAgentIsTheModel(t *testing.T) {
 	c := *agenttest.HeldOut16(t)
 	c.Choices = cluster.Choices{Quorum: cluster.Quorums, Grace: cluster.Graces}
@@ -341,7 +341,7 @@ func TestGuardedAgentIsTheModel(t *testing.T) {
 	}
 }
 
-// Rounds that end by time are not judged, whoever sets it, and the network has its say.
+// Rounds that end at a deadline are not judged, and the network decides.
 func TestGuardLeavesDeadlinesAlone(t *testing.T) {
 	for name, collect := range map[string]cluster.Collect{"automatic": {AutoDeadline: true}, "share": {DeadlineShare: 1}, "seconds": {Deadline: time.Second}} {
 		c := *agenttest.HeldOut16(t)
@@ -354,7 +354,7 @@ func TestGuardLeavesDeadlinesAlone(t *testing.T) {
 	}
 }
 
-// A large fleet is judged in some rounds only; preferences other than speed are not judged.
+// A large cluster is judged only in some rounds; preferences other than speed are not judged.
 func TestGuardIsDue(t *testing.T) {
 	for nodes, want := range map[int]int{10: 1, 1024: 1, 1025: 2, 10_000: 10} {
 		var g guard

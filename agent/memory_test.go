@@ -43,8 +43,8 @@ func TestRunsOutOfMemoryOnce(t *testing.T) {
 	}
 }
 
-// A node that does not hold its least micro-batch is left out with a word; where nobody does, the
-// run ends with one.
+// A node whose memory does not hold its least micro-batch is left out with a reason; if there is no other node,
+// the run ends with an error.
 func TestLeftOutForMemory(t *testing.T) {
 	c := agenttest.Lines(t, 40, 0.1, 0.1, 0.1)
 	for i := range c.Nodes {

@@ -11,7 +11,7 @@ const (
 	firstTrial  = 2    // rounds until the first trial
 	trialGrowth = 3.0  // growth of the waiting time after a failed trial
 	lastTrial   = 1024 // longest waiting time, unless trials cost too much
-	trialSpread = 30   // a trial that costs the time of n rounds comes at most once in 30 n rounds
+	trialSpread = 30   // least waiting time after a trial, over the trial's cost
 	freeTrial   = 0.05 // cost, in rounds, below which a trial is repeated at once
 )
 
@@ -49,7 +49,7 @@ type partaker struct {
 	next  int     // round of the next trial
 	tried int     // round of a trial without a report yet; 0: none
 	since int     // round in which it fell silent
-	known bool    // its time has been measured
+	known bool    // one of its gradients was accepted
 	cost  float64 // of its last loss or trial, in rounds
 	took  float64 // seconds of its newest measurement; 0: none since it was silent
 	steps float64 // micro-steps of this measurement, if there were several
@@ -122,8 +122,8 @@ func beyond(r *cluster.NodeReport, report *cluster.Report, finish float64) float
 }
 
 // trial returns the expected time of the node's least share. If the newest measurement had several micro-steps, it is at most
-// the time of one of them, because no micro-step is smaller. A line fitted to one size, or to rounds that all ended at a
-// deadline, may predict much more.
+// their mean time, because the least share is one micro-step of the smallest size. A line fitted to one size, or to rounds
+// that all ended at a deadline, may predict much more.
 func (n *partaker) trial(node *cluster.Node, perf cluster.Performance) float64 {
 	seconds := node.Finish(perf, node.LeastShare())
 	if n.steps > 1 {
@@ -132,7 +132,7 @@ func (n *partaker) trial(node *cluster.Node, perf cluster.Performance) float64 {
 	return seconds
 }
 
-// postpone sets the next trial of a node that is too slow, if a trial costs the time of over rounds.
+// postpone sets the next trial of a node that is too slow. A trial costs the time of over rounds.
 func (p *participation) postpone(n *partaker, over float64) {
 	grown := int(math.Ceil(trialGrowth * float64(n.wait)))
 	spread := int(trialSpread * min(max(over, 0), 1e6))
@@ -206,7 +206,7 @@ func (p *participation) try(c *cluster.Cluster, i int, sizes []int) {
 	}
 }
 
-// probe marks the nodes whose pace is hardly known: those without a measurement, and those on trial.
+// probe marks the nodes whose pace is hardly known: those without an accepted gradient, and those on trial.
 func (p *participation) probe(plan *cluster.Plan) {
 	for i := range p.nodes {
 		p.probes[i] = !p.nodes[i].known || p.nodes[i].onTrial(p.round)

@@ -74,8 +74,8 @@ func play(t *testing.T, s *scripted, c *cluster.Cluster, p Policy, rounds int) *
 	return ctl
 }
 
-// A mute node is left out after the first loss and tried again with its least share: one that was never heard of
-// after thirty times what that cost, nineteen rounds here.
+// A mute node is left out after the first loss and tried again with its least share: without any accepted gradient
+// after thirty times the loss's cost, nineteen rounds here.
 func TestMuteNode(t *testing.T) {
 	c := agenttest.Lines(t, 30, 0.1, 0.1, 0.1)
 	s := &scripted{slow: []float64{1, 1, -1}}
@@ -139,7 +139,7 @@ func TestSlowNodeIsLeftOutAndComesBack(t *testing.T) {
 	}
 }
 
-// Where all are silent, all go on: somebody must.
+// If all nodes are silent, all get work.
 func TestAllSilent(t *testing.T) {
 	c := agenttest.Lines(t, 30, 0.1, 0.1)
 	s := &scripted{slow: []float64{-1, -1}}
@@ -160,7 +160,7 @@ func TestFarNodeIsNotTried(t *testing.T) {
 	}
 }
 
-// What a trial cost decides when the next one is, by hand.
+// The cost of a trial decides when the next one comes, by hand.
 func TestTrialsByTheirPrice(t *testing.T) {
 	seen := func(finish float64, n partaker, r cluster.NodeReport) partaker {
 		p := newParticipation(1)

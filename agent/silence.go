@@ -10,14 +10,14 @@ import (
 // Prior expectations: a number of events per number of rounds; and limits.
 const (
 	priorEvents  = 0.2
-	priorSound   = 200 // rounds of participation in which priorEvents nodes fall silent
-	priorSilent  = 20  // rounds of silence in which priorEvents nodes come back
-	fleetCounts  = 3   // silences as which the fleet's rate counts in the rate of a node
-	longestWait  = 1024
-	flappingWait = 600 // rounds for which a node that falls silent too often is left out
-	waitGrowth   = 1.2 // ratio of successive waiting times that patience compares
-	leastCost    = 0.05
-	neverHeard   = 30 // waiting time of a node that never handed in anything, over the cost of its loss
+	priorSound   = 200  // rounds of participation in which priorEvents nodes fall silent
+	priorSilent  = 20   // rounds of silence in which priorEvents nodes come back
+	fleetCounts  = 3    // weight of the fleet's rate in the rate of a node, in silences
+	longestWait  = 1024 // rounds between trials, except for a node without an accepted gradient
+	flappingWait = 600  // rounds for which a node that falls silent too often is left out
+	waitGrowth   = 1.2  // ratio of successive waiting times that patience compares
+	leastCost    = 0.05 // of a loss, in rounds
+	neverHeard   = 30   // least waiting time of a node without an accepted gradient, over the cost of its loss
 )
 
 // silences counts how often a node, or the fleet, fell silent and came back.
@@ -46,7 +46,7 @@ func (p *participation) falls(i int) float64 {
 	return (p.past[i].fell + fleetCounts) / (p.past[i].in + fleetCounts/fleet)
 }
 
-// returns is the rate per round at which silent nodes of the fleet come back.
+// returns returns the rate per round at which silent nodes of the fleet come back.
 func (p *participation) returns() float64 {
 	return (p.fleet.back + priorEvents) / (p.fleet.out + priorSilent)
 }
@@ -93,7 +93,7 @@ func (p *participation) lose(i int, cost float64) {
 		n.why, n.since = Silent, p.round
 	}
 	wait := patience(p.worth(i), p.returns())
-	if !n.known { // a node that never handed in anything will hardly do so soon
+	if !n.known { // such a node probably cannot take part soon
 		wait = max(wait, int(min(neverHeard*cost, 1e6)))
 	}
 	n.delay(p.round, wait)

@@ -129,7 +129,7 @@ func TestFallAndReturn(t *testing.T) {
 	}
 }
 
-// What never handed in anything is tried later than what did, and not when the runner has it again.
+// A node without an accepted gradient is tried later than others, and a restart does not bring it back.
 func TestNeverHeard(t *testing.T) {
 	for _, known := range []bool{false, true} {
 		c := agenttest.Lines(t, 30, 0.1, 0.1)
@@ -162,7 +162,7 @@ func TestNeverHeard(t *testing.T) {
 		if !known {
 			continue
 		}
-		// Lost again, a restart says nothing.
+		// After a second loss, a restart changes nothing.
 		p.observe(&cluster.Report{Wait: 11 * time.Second, Nodes: []cluster.NodeReport{{Status: cluster.In, Seconds: 1}, {Status: cluster.Lost}}}, p.round, 1)
 		if n := p.nodes[1]; n.why != Silent || n.lost != 2 || p.past[1].fell != 2 {
 			t.Errorf("lost again: %+v, %+v", n, p.past[1])

@@ -11,8 +11,8 @@ import (
 	"evenkeel/internal/agenttest"
 )
 
-// The first round of a free rule leaves one node behind, with the longest grace; where only
-// everybody may be waited for, it waits for everybody.
+// The first round of a free rule leaves one node behind, with the longest grace; if only all nodes
+// may be waited for, it waits for all.
 func TestFirstRule(t *testing.T) {
 	for _, x := range []struct {
 		quorums, graces []float64
@@ -42,8 +42,8 @@ func TestFirstRule(t *testing.T) {
 	}
 }
 
-// With rounds far shorter than the heartbeat nobody waits for nodes that hang: not in the first
-// round, not for several at once.
+// In rounds far shorter than the heartbeat, no node waits for hanging nodes: not in the first
+// round, and not for several at once.
 func TestNobodyWaitsForHangs(t *testing.T) {
 	c := agenttest.Lines(t, 80, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1)
 	c.Choices = cluster.Choices{Quorum: cluster.Quorums, Grace: cluster.Graces}
@@ -77,9 +77,8 @@ func TestNobodyWaitsForHangs(t *testing.T) {
 	}
 }
 
-// Where a round ends at a share of its deadline without those that say nothing, a mute node and
-// one fifty times slower cost next to nothing, however short rounds are; where only a timeout of a
-// hundred rounds ends it, that is paid once.
+// If the timeout is a share of the deadline, a mute node and one fifty times slower cost almost
+// nothing, however short rounds are; a timeout of a hundred rounds is paid once.
 func TestMuteNodeUnderADeadline(t *testing.T) {
 	const rounds = 400
 	seconds := func(nodes int, slow float64, collect cluster.Collect) float64 {

@@ -73,8 +73,8 @@ func (l *late) Decide(r *cluster.Report, present []bool, plan *cluster.Plan) err
 	return l.Policy.Decide(r, present, plan)
 }
 
-// Two nodes without profiles exchange their speeds, 1 and 4. From 40 rounds after it nobody is left with the old
-// split, however noisy its times are and however late they come; the mean is near the best split's.
+// Two nodes without profiles exchange their speeds, 1 and 4. From 40 rounds later on, no round has the old
+// split, however noisy the times are and however late the reports come; the mean time is near the best split's.
 func TestNodesThatExchangeTheirSpeeds(t *testing.T) {
 	const best = 0.1 + 0.01*80 // seconds, without noise
 	for kind, least := range map[string]float64{"noise": 0.97, "heavy": 0.88, "additive": 0.83} {

@@ -154,8 +154,8 @@ type TrainConfig struct {
 	// Steps is the number of rounds over all environments. Zero: 480,000; with 80,000 the network is worse than the fallback
 	// where rounds do not wait for all (docs/decisions/0035-what-the-networks-may-decide.md).
 	Steps int `json:"steps"`
-	// Envs is the number of episodes side by side. Zero: 128; with 32, the replay held so
-	// few different clusters at a time that the network chased them.
+	// Envs is the number of episodes side by side. Zero: 128; with 32, the replay holds so
+	// few different clusters at a time that the network follows the newest of them.
 	Envs int `json:"envs"`
 	// Updates is the number of gradient steps per step of all environments. Zero: 12,
 	// which keeps the learner's core as busy as the actor's.

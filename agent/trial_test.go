@@ -20,8 +20,8 @@ func stepwise(share, full int, overhead, perSample, network float64) (seconds fl
 	return seconds, steps
 }
 
-// A trial is thought to cost what the believed line says, or a micro-step of the newest measurement, of several, where that is less;
-// and no less than it takes, unless the line says so.
+// The expected cost of a trial is the believed line's, or a mean micro-step of the newest measurement if that had several and is
+// less. It is at least the true cost, unless the line predicts less.
 func TestTrialIsOneMicroStep(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		full := rapid.IntRange(1, 64).Draw(t, "full")
@@ -78,8 +78,8 @@ func (s *inSteps) Round(_ context.Context, plan cluster.Plan) (*cluster.Report, 
 	return r, nil
 }
 
-// A node without a profile that was measured while it was slower for a few rounds: a trial costs a micro-step, not the overhead that
-// a measurement lets fear, so it is soon found sound.
+// A node without a profile that was measured in a slow spell: a trial costs a micro-step, not the overhead that the line
+// suggests, so the node soon takes part again.
 func TestMeasuredOnceInABurst(t *testing.T) {
 	for _, x := range []struct {
 		slower       float64
@@ -126,7 +126,7 @@ func TestTrialsOfALastinglySlowNode(t *testing.T) {
 	}
 }
 
-// What a trial may cost follows from the newest measurement, while a node takes part and after.
+// The expected cost of a trial follows from the newest measurement, while a node takes part and after.
 func TestNewestMicroStep(t *testing.T) {
 	c := &cluster.Cluster{Workload: "w", GlobalBatch: 16, Nodes: []cluster.Node{{Limit: 4}, {Limit: 4}}}
 	p, all, plan := newParticipation(2), []bool{true, true}, &cluster.Plan{Sizes: []int{8, 8}}

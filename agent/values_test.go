@@ -9,7 +9,7 @@ import (
 	"evenkeel/env"
 )
 
-// The best action by the objectives that have a weight is the best by all, whatever the weights were before.
+// The best action by the objectives with a weight is the best by all objectives, whatever the earlier weights were.
 func TestValues(t *testing.T) {
 	trained, rng := untrained(t, 8), rand.New(rand.NewPCG(5, 5))
 	rows := make([]float32, 3*env.Features)

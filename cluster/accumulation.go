@@ -1,6 +1,6 @@
 package cluster
 
-// Order is what a node is told of a round: its share, and when to stop.
+// Order is what a node is told about a round: its share, and when to stop.
 type Order struct {
 	Share int // samples; 0: the node takes no part
 	// Deadline is when the node stops computing, in seconds from the order; 0: none, it computes
@@ -8,10 +8,10 @@ type Order struct {
 	Deadline float64
 	Reserve  float64 // share of the time left that the last micro-step keeps free, 0..1
 	Whole    bool    // the last micro-step is not cut: full ones only
-	First    int     // most samples of the first micro-step under a deadline, where the pace is hardly known; 0: a full one
+	First    int     // largest first micro-step under a deadline, in samples, if the pace is hardly known; 0: a full one
 	Pace     float64 // seconds per unit of Node.Cost, as believed (Performance.PerSample)
 	Overtime float64 // seconds of the longest micro-step after the deadline, while others are at work (Accumulation.More); 0: none
-	Timeout  float64 // seconds from the order until the round ends whatever is missing; 0: never
+	Timeout  float64 // seconds from the order until the round ends although gradients are missing; 0: it waits
 }
 
 // Order is node i's order in a round of the plan, once the plan's deadline is set.
@@ -114,12 +114,11 @@ func (a *Accumulation) fits(elapsed float64) float64 {
 	return (a.order.Deadline - elapsed) * (1 - a.order.Reserve) / pace
 }
 
-// More is the size of the next micro-step once Next has returned 0 and the deadline is over,
-// while some other node is still at its last one: a stall there holds up the round anyway, and
-// a sample that is computed meanwhile costs nothing. 0: none. It is the smallest micro-batch
-// that the node takes, or a full one where micro-steps are whole, and only if it takes no
-// longer than Order.Overtime at the pace of this round. So a round is delayed by at most one such
-// micro-step, and has at most twice the samples that it had by the deadline.
+// More is the size of the next micro-step once Next has returned 0 and the deadline has passed,
+// while another node is still at its last one: that node holds up the round anyway, so samples
+// computed meanwhile cost nothing. 0: none. It is the smallest micro-batch that the node takes,
+// or a full one if micro-steps are whole, and only if it takes no longer than Order.Overtime at
+// the pace of this round. The node gets at most twice the samples that it had by the deadline.
 //
 //	for !done by all others() {
 //		if size := a.More(elapsed()); size > 0 {

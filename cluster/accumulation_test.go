@@ -56,8 +56,8 @@ func TestAccumulationUntilDeadline(t *testing.T) {
 	})
 }
 
-// Without a deadline the share is worked off, in as many micro-steps as Steps says; what
-// they cost is the share's cost.
+// Without a deadline the node computes its share, in as many micro-steps as Steps returns; their
+// cost is the share's.
 func TestAccumulationOfAShare(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := drawInstance(t, 1, 60)

@@ -15,9 +15,9 @@ var ErrCapacity = errors.New("cluster: the nodes cannot make up the global batch
 // sum to the global batch, each made of micro-steps that its node takes (Node.Full, then
 // at most one smaller), those with the smallest latest finish time. They are reached by
 // always giving the next samples to the node that would finish them first (ties to the
-// lower index); where every node takes micro-batches of one sample, these are single
-// samples. A node gets 0 where the others finish sooner without it.
-// It returns that latest finish time in seconds.
+// lower index), one by one if all nodes take micro-batches of one sample. A node gets 0
+// if the others finish sooner without it. Allocate returns the latest finish time in
+// seconds.
 //
 // present says which nodes take part (nil: all); an absent node gets 0. The common
 // finish time is searched (water-filling, Cannikin's OptPerf) until less than a sample
@@ -31,7 +31,7 @@ func Allocate(c *Cluster, present []bool, perf []Performance, sizes []int) (floa
 	return a.Allocate(c, present, perf, sizes)
 }
 
-// Allocator is Allocate with its working memory kept between calls. The zero value
+// Allocator is Allocate with working memory that is kept between calls. The zero value
 // is ready to use.
 type Allocator struct {
 	next nextFinish `state:"-"` // these two are working memory
@@ -91,8 +91,8 @@ func (c *Cluster) check(present []bool, perf []Performance, sizes []int, most fu
 	return nil
 }
 
-// AllocateOnce writes the shares that finish soonest where every node takes exactly one
-// micro-step, for work that is not accumulated. Returns and errors as for Allocate.
+// AllocateOnce writes the shares that finish soonest if every node takes exactly one
+// micro-step, for work that is not accumulated. It returns what Allocate returns.
 func (a *Allocator) AllocateOnce(c *Cluster, perf []Performance, sizes []int) (float64, error) {
 	once := *c
 	once.Single = true
@@ -100,8 +100,8 @@ func (a *Allocator) AllocateOnce(c *Cluster, perf []Performance, sizes []int) (f
 	if err != nil {
 		return 0, err
 	}
-	// A node without a share would finish last even with its least one, so it does not
-	// matter which nodes give the samples for it.
+	// A node without a share finishes last even with its least one, so it does not matter
+	// which nodes give samples for it.
 	missing := 0
 	for i, b := range sizes {
 		if b == 0 {
@@ -136,7 +136,7 @@ func (a *Allocator) limits(c *Cluster, present []bool) {
 // most the global batch (at 0 they are none), those at high to more.
 type waterLevel struct {
 	low, high   float64 // seconds
-	rate, start float64 // of the straight line that the sum would be: rate*t - start
+	rate, start float64 // the sum is about the straight line rate*t - start
 	slack       int     // samples: the least shares of all nodes
 	steps       int     // evaluations of all nodes
 }
@@ -152,9 +152,9 @@ func (l *waterLevel) begin(c *Cluster, present []bool, perf []Performance) {
 	}
 }
 
-// find returns a time at which the shares sum to at most the global batch, and to less
-// than half a least share per node below it unless many samples finish at the same moment. It writes
-// these shares, at most the largest ones, into sizes, and returns their sum too.
+// find returns a time at which the shares sum to at most the global batch. They miss at most
+// half a least share per node, unless many samples finish at the same moment. It writes these
+// shares, bounded by most, into sizes and returns their sum.
 func (l *waterLevel) find(c *Cluster, present []bool, perf []Performance, most, sizes []int) (low float64, total int) {
 	shares := func(t float64) (sum int) {
 		for i := range c.Nodes {
@@ -167,8 +167,8 @@ func (l *waterLevel) find(c *Cluster, present []bool, perf []Performance, most, 
 	}
 	t := (float64(c.GlobalBatch) + l.start) / l.rate
 	for l.steps = 1; ; l.steps++ {
-		// The line's guess mostly settles it in a few steps. Every third one halves the
-		// floating-point numbers in between, so the search ends for every curve.
+		// Guesses by the line usually end the search in a few steps. Every third step halves
+		// the floating-point numbers in between, so the search ends for every curve.
 		if !(t > l.low && t < l.high) || l.steps%3 == 0 {
 			t = math.Float64frombits((math.Float64bits(l.low) + math.Float64bits(l.high)) / 2)
 			if t == l.low {
@@ -195,8 +195,8 @@ func (c *Cluster) most(i int) int {
 	return n.MostShare(c.GlobalBatch)
 }
 
-// CheckCapacity returns an error unless the present nodes (nil: all) can make up the global
-// batch, as far as their micro-batches show without a search.
+// CheckCapacity returns an error if the present nodes (nil: all) cannot make up the global
+// batch. It does not search for a sum of micro-batches, so nil does not prove that they can.
 func (c *Cluster) CheckCapacity(present []bool) error { return c.checkCapacity(present, c.most) }
 
 func (c *Cluster) checkCapacity(present []bool, most func(int) int) error {
@@ -241,9 +241,9 @@ func (c *Cluster) checkCapacity(present []bool, most func(int) int) error {
 	return nil
 }
 
-// odd is the error where the sizes of the micro-batches miss the global batch.
+// odd is the error if no sum of micro-batches is the global batch.
 func (c *Cluster) odd() error {
-	return fmt.Errorf("%w: no sum of the micro-batches that the nodes take is %d; change global_batch or micro_batch", ErrCapacity, c.GlobalBatch)
+	return fmt.Errorf("%w: the micro-batches that the nodes take do not sum to %d; change global_batch or micro_batch", ErrCapacity, c.GlobalBatch)
 }
 
 // Label names a node in messages: its name with its device, or its number.

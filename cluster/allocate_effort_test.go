@@ -38,7 +38,7 @@ func levelOf(c *Cluster, perf []Performance) (waterLevel, float64) {
 }
 
 // The search leaves at most half a sample per node to deal, after few evaluations of the
-// nodes: a little more than it takes today, as processors round differently.
+// nodes; the bound leaves room for processors that round differently.
 func TestWaterLevelEffort(t *testing.T) {
 	for _, x := range []struct {
 		curved bool

@@ -256,7 +256,7 @@ func TestAllocateGreedy(t *testing.T) {
 	})
 }
 
-// Curves and numbers that would make a careless search run for ever or overflow.
+// Curves and numbers for which a careless search does not end or overflows.
 func TestAllocateExtremes(t *testing.T) {
 	flat, err := profile.New("d", "w", []profile.Point{{MicroBatch: 1, Seconds: 1}, {MicroBatch: 1_000_000, Seconds: 1}}, "test")
 	if err != nil {
@@ -302,7 +302,7 @@ func TestAllocateErrors(t *testing.T) {
 		{func(c *Cluster, _ []bool, _ []Performance) {
 			c.Nodes[0].Shapes, c.Nodes[1].Shapes = []int{4}, []int{5}
 			c.GlobalBatch = 11
-		}, "cluster: the nodes cannot make up the global batch: no sum of the micro-batches that the nodes take is 11; change global_batch or micro_batch"},
+		}, "cluster: the nodes cannot make up the global batch: the micro-batches that the nodes take do not sum to 11; change global_batch or micro_batch"},
 		{func(c *Cluster, _ []bool, _ []Performance) { c.Nodes[1].Least = 6 }, "cluster: the nodes cannot make up the global batch: node b (t4): its smallest micro-batch is 6, but its memory holds 5"},
 		{func(_ *Cluster, p []bool, _ []Performance) { clear(p) }, "cluster: the nodes cannot make up the global batch: no node takes part"},
 		{func(c *Cluster, _ []bool, _ []Performance) { c.Nodes[1].Limit = 0 }, "cluster: the nodes cannot make up the global batch: node b (t4): Limit is 0; set it to the largest micro-batch its memory holds, or profile.NoLimit"},

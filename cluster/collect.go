@@ -97,8 +97,8 @@ func (c Collect) open(now time.Duration, expected int) collection {
 
 // receive judges a gradient that arrives at time now, while the round is open, and was
 // computed on the model of time model, this round's if current. Work for this round that
-// arrives before the quorum is complete is always taken: what it is late against does not
-// exist yet. Any other gradient is taken while its age, now - model, is below the
+// arrives before the quorum is complete is taken whatever its age. Any other gradient is
+// taken if its age, now - model, is below the
 // staleness bound; the quorum counts only this round's work
 // (docs/decisions/0006-quorum-of-this-round.md).
 func (r *collection) receive(now, model time.Duration, current bool) Verdict {
@@ -120,7 +120,7 @@ func (r *collection) receive(now, model time.Duration, current bool) Verdict {
 	return Aged
 }
 
-// lose takes a node out that failed at time now, while the round is open and before its
+// lose removes a node that failed at time now, while the round is open and before its
 // work for this round was in.
 func (r *collection) lose(now time.Duration) {
 	r.expected--
@@ -201,8 +201,8 @@ func (r Rule) Apply(c Collect) Collect {
 	return c
 }
 
-// Choices is what a policy may choose beside the sizes. The zero value leaves it no
-// choice: the cluster's Collect and GlobalBatch are fixed.
+// Choices is what a policy may choose beside the sizes. With the zero value, the cluster's
+// Collect and GlobalBatch are fixed.
 type Choices struct {
 	Quorum []float64 // of Quorums; none: the rule of Collect is fixed
 	Grace  []float64 // of Graces; none: 0

@@ -11,8 +11,8 @@ import (
 )
 
 // Conditions describes how the nodes of a cluster depart from their profiles, round
-// by round. The zero value is a cluster that keeps to its profiles exactly. Presets
-// are fitted to measurements, but for Stress; docs/reference/formats/cluster.md has the table with
+// by round. With the zero value the nodes keep to their profiles exactly. Presets are fitted
+// to measurements, except for Stress; docs/reference/formats/cluster.md has the table with
 // the file behind each number, experiments/tuner/fit-conditions makes it.
 type Conditions struct {
 	Bias     float64    `yaml:"bias,omitempty" json:"bias"`         // sd over nodes of the log of the constant departure from the profile, 0..3
@@ -105,8 +105,8 @@ type NoiseScale struct {
 	Start  float64 `yaml:"start,omitempty" json:"start"`   // 0.001..1e9; all zero: statistical efficiency is 1
 	End    float64 `yaml:"end,omitempty" json:"end"`       // 0.001..1e9
 	Rounds float64 `yaml:"rounds,omitempty" json:"rounds"` // global batches from Start to End, 1..1e9
-	// Norms is the sd of the logarithm of a gradient's norm in a round, 0..1: what of it is the round's samples. Its
-	// square is right in the mean. Zero: norms are as expected.
+	// Norms is the sd of the logarithm of a gradient's norm in a round, 0..1. The mean of the squared norm stays as
+	// expected. Zero: each norm is as expected.
 	Norms float64 `yaml:"norms,omitempty" json:"norms,omitzero"`
 }
 
@@ -177,7 +177,7 @@ func base() Conditions {
 // (gavel/gavel_colocation.csv, 690 pairs).
 var gpuSharing = Spread{Median: 0.777, Sigma: 0.8}
 
-// production is jobs as they were measured in two production clusters. Bias, levels of a
+// production sets conditions as measured in two production clusters. Bias, levels of a
 // job, bursts and the straggler: variability/pai_cross_worker_cov.csv; noise, drift and how
 // often spikes come: variability/pai_minibatch_time.csv; the spikes' size and clusters:
 // variability/cnn_step_ms.csv, processes with one GPU; noise_within:
@@ -247,8 +247,7 @@ func (c *Conditions) Validate() error {
 	return f.Err()
 }
 
-// Bounds keep a mistaken number from turning into a clock that runs over: far beyond
-// anything measured, they hold every product of the simulator finite.
+// The bounds lie far beyond anything measured, and keep the simulator's clock from overflowing.
 const (
 	maxSD     = 3   // of a logarithm: a factor of 20
 	maxSpike  = 100 // relative

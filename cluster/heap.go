@@ -15,7 +15,7 @@ type next struct {
 // before orders by time, ties to the lower index.
 func (a next) before(b next) bool { return a.at < b.at || a.at == b.at && a.node < b.node }
 
-// reset takes in the nodes whose share can grow, to at most the largest one. finish is when node i has done b samples.
+// reset fills the heap with the nodes whose share can grow without exceeding most. finish is when node i has done b samples.
 func (h *nextFinish) reset(c *Cluster, most, sizes []int, finish func(i, b int) float64) {
 	*h = slices.Grow((*h)[:0], len(c.Nodes))
 	for i := range c.Nodes {
@@ -52,13 +52,13 @@ func (h *nextFinish) sink(k int) {
 // fits says whether a node whose largest share is most can have the next one, 0 for none.
 func fits(next, most int) bool { return next > 0 && next <= most }
 
-// again changes when the node at the top would finish its next share, and restores the order.
+// again sets when the node at the top would finish its next share, and restores the order.
 func (h *nextFinish) again(at float64) {
 	(*h)[0].at = at
 	h.sink(0)
 }
 
-// drop takes the node at the top out.
+// drop removes the node at the top.
 func (h *nextFinish) drop() {
 	last := len(*h) - 1
 	(*h)[0] = (*h)[last]
@@ -67,8 +67,8 @@ func (h *nextFinish) drop() {
 	}
 }
 
-// deal gives its next samples to the node that finishes them first and returns how many,
-// or more where that node would take up to missing samples in the same time.
+// deal gives the node that finishes its next samples first these samples, or up to missing
+// samples if it does them in the same time. It returns how many.
 func (h *nextFinish) deal(c *Cluster, perf []Performance, most, sizes []int, missing int) int {
 	i, t := (*h)[0].node, (*h)[0].at
 	n, before := &c.Nodes[i], sizes[i]

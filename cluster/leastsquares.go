@@ -12,7 +12,7 @@ type LeastSquares struct {
 // one round to the next, in (0, 1].
 func NewLeastSquares(forget float64) *LeastSquares { return &LeastSquares{forget: forget} }
 
-// Add takes in one round: size samples, at least 1, took seconds, above 0.
+// Add adds one round: size samples, at least 1, took seconds, above 0.
 func (f *LeastSquares) Add(size, seconds float64) {
 	f.n, f.x, f.y = f.forget*f.n+1, f.forget*f.x+size, f.forget*f.y+seconds
 	f.xx, f.xy = f.forget*f.xx+size*size, f.forget*f.xy+size*seconds

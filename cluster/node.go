@@ -32,7 +32,7 @@ func MemoryLimit(p *profile.Profile, w profile.Workload, memory int64, nodes int
 	return p.MemoryLimit(memory - w.StateBytes(nodes))
 }
 
-// Power is what a node draws, in watts; the zero value: unknown.
+// Power is a node's power draw, in watts; the zero value: unknown.
 type Power struct {
 	Idle float64 `yaml:"idle"` // without work, 0..Busy
 	Busy float64 `yaml:"busy"` // while it computes or sends its gradient, 0..10,000
@@ -41,11 +41,10 @@ type Power struct {
 // Joules is the energy of a node that works for busy of wait seconds; 0 if unknown.
 func (p Power) Joules(busy, wait float64) float64 { return p.Busy*busy + p.Idle*(wait-busy) }
 
-// Hidden is the part of a node that only a simulator reads: a controller that looks
-// at it cheats.
+// Hidden is the part of a node that only simulators and oracles may read.
 type Hidden struct {
 	Profile  *profile.Profile // what the node really does; nil: Node.Profile
-	Slowdown float64          // its constant departure from that profile; 0 or 1: none
+	Slowdown float64          // true over profile seconds, constant; 0 counts as 1
 	Limit    int              // largest micro-batch its memory really holds; 0: Node.Limit
 }
 
@@ -53,7 +52,7 @@ type Hidden struct {
 // it. The finish time of a share b is Overhead + PerSample*Node.Cost(b).
 type Performance struct {
 	Overhead  float64 // seconds per round, independent of the size
-	PerSample float64 // seconds per sample (the profile's marginal seconds times the node's slowdown)
+	PerSample float64 // seconds per unit of Node.Cost: the profile's marginal seconds per sample times the slowdown
 }
 
 // Finish is the predicted time in seconds from hand-out to the gradient's arrival.
@@ -67,13 +66,13 @@ func (n *Node) Slowness(p Performance, r *NodeReport) float64 {
 	return n.SlownessOf(p, n.Cost(r.Size), r.Seconds)
 }
 
-// SlownessOf is Slowness where work of that cost (Cost) took so many seconds.
+// SlownessOf is Slowness for work of a cost (Node.Cost) that took so many seconds.
 func (n *Node) SlownessOf(p Performance, work, seconds float64) float64 {
 	compute := p.Overhead - n.Network + p.PerSample*work
 	return max(seconds-n.Network, 0.01*seconds) / compute
 }
 
-// Slowed are the parameters of a node that is slower than p by the factor.
+// Slowed returns p slowed down by a factor, except for the network's time.
 func (n *Node) Slowed(p Performance, factor float64) Performance {
 	return Performance{Overhead: n.Network + (p.Overhead-n.Network)*factor, PerSample: p.PerSample * factor}
 }
@@ -125,7 +124,7 @@ func (c *Cluster) Nominal() []Performance {
 	return perf
 }
 
-// Revealed is the cluster with every hidden profile shown: what an oracle works on.
+// Revealed returns the cluster with every hidden profile shown, for an oracle.
 func (c *Cluster) Revealed() *Cluster {
 	r := *c
 	r.Nodes = append([]Node(nil), c.Nodes...)
@@ -137,7 +136,7 @@ func (c *Cluster) Revealed() *Cluster {
 	return &r
 }
 
-// Own is c with its own copy of the nodes, so that what one run learns about them does not reach others.
+// Own returns c with its own copy of the nodes, so that what one run learns about them does not reach others.
 func (c *Cluster) Own() *Cluster {
 	own := *c
 	own.Nodes = append([]Node(nil), c.Nodes...)

@@ -6,8 +6,8 @@ import (
 	"evenkeel/internal/badinput"
 )
 
-// Objectives are the weights of what is wanted. They must be finite, none negative,
-// not all zero; only their proportions count. The zero value means speed alone.
+// Objectives are the weights of the objectives, each 0..1e9; only their proportions count.
+// The zero value means speed alone.
 type Objectives struct {
 	Speed     float64 `yaml:"speed,omitempty" json:"speed"`
 	Waiting   float64 `yaml:"waiting,omitempty" json:"waiting"`
@@ -25,7 +25,7 @@ func (o Objectives) Validate() error {
 	return f.Err()
 }
 
-// Check reports a weight that the cluster has no data for: energy needs a node whose
+// Check reports a weight for which the cluster has no data: energy needs a node whose
 // power is known.
 func (o Objectives) Check(c *Cluster) error {
 	var f badinput.Faults

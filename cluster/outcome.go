@@ -6,7 +6,7 @@ import (
 )
 
 // Delivery says when a node hands in its gradients of a round, in seconds from the opening
-// of the round: the first one and, where that is of an older model, this round's after it.
+// of the round: the first one and, if that is of an older model, this round's after it.
 type Delivery struct {
 	At, Took float64 // when the first gradient arrives, and how long it took to compute
 	Size     int
@@ -21,9 +21,9 @@ type Delivery struct {
 type Outcome struct {
 	Wait    float64 // seconds until it closes
 	Counted float64 // samples accepted, each with its Credit
-	Later   float64 // what the gradients still being computed will count
-	Debt    float64 // samples that the late nodes cannot begin on meanwhile
-	Late    float64 // samples still being computed: they will count as aged
+	Later   float64 // samples still being computed, each with its Credit in a later round
+	Debt    float64 // samples that the late nodes cannot begin meanwhile
+	Late    float64 // samples still being computed
 	Idle    float64 // seconds without work, summed over the nodes
 	Joules  float64 // of the nodes whose power is known, the rest of the late work included
 }
@@ -40,12 +40,12 @@ type Outcomes struct {
 	sorted  bool
 	last    float64   // of first
 	alone   []float64 // when a node's only gradient arrives; infinite where it has two
-	credits []float64 // what the first gradients count, kept because every rule needs these divisions
+	credits []float64 // samples of the first gradients times their Credit, which every rule needs
 	powered bool      // some node's power is known
-	whole   Outcome   // of waiting for all, once some rule has asked for it
+	whole   Outcome   // of waiting for all; zero until a rule needs it
 }
 
-// Set takes in the deliveries of the nodes that take part. It keeps work, which may not change before the last call of Under.
+// Set sets the deliveries of the nodes that take part. It keeps work, which must not change before the last call of Under.
 func (o *Outcomes) Set(work []Delivery) {
 	o.work, o.sorted, o.last, o.whole = work, false, math.Inf(-1), Outcome{}
 	o.first, o.alone, o.credits, o.powered = o.first[:0], o.alone[:0], o.credits[:0], false
@@ -120,8 +120,8 @@ func (o *Outcomes) until(end float64) Outcome {
 	return out
 }
 
-// late counts work that still takes left seconds when the round closes. What its node
-// could have done in the next round is lost for as long.
+// late counts work that still takes left seconds when the round closes. For as long, its
+// node cannot work for the next round.
 func (o *Outcome) late(size, behind int, left, took, wait float64) {
 	b := float64(size)
 	o.Late += b

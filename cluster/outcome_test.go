@@ -79,7 +79,7 @@ func TestOutcomesByTheRoundRule(t *testing.T) {
 	})
 }
 
-// What was asked before leaves no trace: every rule's outcome is that of deliveries which no other rule was asked about, in any order of rules.
+// Outcomes do not depend on earlier calls: every rule has the same outcome alone and in any order of rules.
 func TestOutcomesOfAllRules(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		work := drawDeliveries(t)

@@ -11,8 +11,8 @@ func (a *Allocator) Uniform(c *Cluster, present []bool, sizes []int) error {
 	return a.Proportional(c, present, nil, sizes)
 }
 
-// leastWeight is what a weight counts at least, relative to the largest: enough to share
-// out what the others have no room for, too little for a sample of its own.
+// leastWeight is the least weight, relative to the largest: such nodes get samples only when
+// the others have no room.
 const leastWeight = 1e-9
 
 // Proportional writes shares in proportion to weight (nil: equal), rounded by largest
@@ -39,8 +39,8 @@ func (a *Allocator) Proportional(c *Cluster, present []bool, weight []float64, s
 			total += sizes[i]
 		}
 	}
-	// By remainder: what a node would have beyond its exact size. A whole number that
-	// rounding left just below itself is first in the heap.
+	// By remainder: what a node would have beyond its exact size. An exact size that rounding
+	// left just below a whole number is first in the heap.
 	beyond := func(i, b int) float64 { return float64(b) - p.size(i, level) }
 	h := &a.next
 	a.limits(c, present)
@@ -73,7 +73,7 @@ type proportion struct {
 	cluster  *Cluster
 	present  []bool
 	weight   []float64
-	heaviest float64 // 0: all weigh the same
+	heaviest float64 // 0: all weights are equal
 	least    bool    // the least shares of all fit into the global batch
 }
 
@@ -96,7 +96,7 @@ func newProportion(c *Cluster, present []bool, weight []float64) proportion {
 
 func (p *proportion) takesPart(i int) bool { return p.present == nil || p.present[i] }
 
-// size is the exact size of node i where the heaviest has level samples.
+// size is the exact size of node i if the heaviest node has level samples.
 func (p *proportion) size(i int, level float64) float64 {
 	w := 1.0
 	if p.heaviest > 0 {
@@ -112,8 +112,8 @@ func (p *proportion) size(i int, level float64) float64 {
 	return min(size, float64(n.MostShare(p.cluster.GlobalBatch)))
 }
 
-// level is where the sizes, clipped to the least and the largest shares, sum to the global batch; just
-// below rather than above.
+// level is the largest level, up to rounding, at which the sizes, clipped to the least and the largest shares, sum to at
+// most the global batch.
 func (p *proportion) level() float64 {
 	batch := float64(p.cluster.GlobalBatch)
 	low, high := 0.0, batch/leastWeight

@@ -11,8 +11,7 @@ import "time"
 // happen, until Closed (Expire ends the wait at the Limit); then Report.
 //
 // Times are arguments. They count from any fixed origin and do not decrease from one
-// event to the next. It does not matter when they are passed in: the events of a round
-// that is reported late make the same report.
+// event to the next. Only these times matter, not when the methods are called.
 type Recorder struct {
 	nodes      []Node `state:"-"`
 	collection collection
@@ -39,10 +38,10 @@ type Share struct {
 
 // Gradient is what a node hands in. Samples is required.
 type Gradient struct {
-	Samples int // that it was computed over: those of the share, or what was done until the deadline
-	Steps   int // micro-steps that they were computed in
-	// Seconds from hand-out to arrival and Age as the node measured them; 0: by the times
-	// that the Recorder is given.
+	Samples int // those of the share, or what was done until the deadline
+	Steps   int // micro-steps
+	// Seconds from hand-out to arrival, and Age, as the node measured them; 0: computed from
+	// the times of the events.
 	Seconds, Age float64
 	// Norm and Agree as in NodeReport. Where they are known only after the aggregation,
 	// set them in the Report.
@@ -89,13 +88,12 @@ func (r *Recorder) HandOut(node, size int, now time.Duration) {
 	}
 }
 
-// Share is the share that a node is working on; or its last one and false if it has no
-// work.
+// Share is the share that a node is working on; its last one and false if it has no work.
 func (r *Recorder) Share(node int) (Share, bool) { return r.shares[node], r.states[node].busy }
 
-// Receive takes in a node's gradient at time now and returns what the round does with it.
+// Receive processes a node's gradient at time now and returns what the round does with it.
 // The zero Verdict means that nothing was done: either the round was over, and the gradient
-// belongs into the next round, after its Open; or the node had no work. After an Aged or Stale
+// belongs to the next round, after its Open; or the node had no work. After an Aged or Stale
 // gradient of an older round the node is Waiting for its share of this round.
 func (r *Recorder) Receive(node int, now time.Duration, g Gradient) Verdict {
 	share, state, n := r.shares[node], &r.states[node], &r.report.Nodes[node]
@@ -133,8 +131,8 @@ func (r *Recorder) Receive(node int, now time.Duration, g Gradient) Verdict {
 	return verdict
 }
 
-// Lose takes out a node that failed at time now, with its work; oom says that its memory
-// did not hold the share. If the node's gradient of this round is already in, it still counts.
+// Lose removes a node that failed at time now, with its work; oom says that the share did
+// not fit into its memory. If the node's gradient of this round is already in, it counts.
 func (r *Recorder) Lose(node int, now time.Duration, oom bool) {
 	state, n := &r.states[node], &r.report.Nodes[node]
 	over := r.over(now)
@@ -149,8 +147,8 @@ func (r *Recorder) Lose(node int, now time.Duration, oom bool) {
 	r.settle()
 }
 
-// Limit is the time at which the round closes if nothing more arrives, false if it waits
-// for ever: the end of the grace duration or the timeout, not Collect.Deadline.
+// Limit is the time at which the round closes if nothing more arrives: the end of the grace
+// duration or the timeout, not Collect.Deadline. False: it waits for ever.
 func (r *Recorder) Limit() (time.Duration, bool) { return r.collection.limit() }
 
 // Expire closes the round at its Limit, if it has one. Nodes that were silent until a
@@ -222,11 +220,11 @@ func (r *Recorder) settle() {
 	}
 }
 
-// worked is how long a node was at work in the round that ended. It works from the
-// opening until its newest event, without a gap: work of an older round that comes in is
-// followed at once by this round's. A node that hangs is taken to spin until it is noticed.
+// worked is how long a node was at work in the round that ended: from the opening until its
+// newest event, because this round's work follows an older round's at once. A hanging node
+// counts as working until it is noticed.
 //
-// It does not rest on NodeReport.Idle, which leaves out what a lost node is without work.
+// NodeReport.Idle would not do: it leaves out the idle time of a lost node.
 func (r *Recorder) worked(node int, end time.Duration) time.Duration {
 	until := end
 	if s := &r.states[node]; !s.busy {

@@ -63,7 +63,7 @@ type Report struct {
 	Accepted int           `json:"accepted"`      // samples in accepted gradients
 	Counted  float64       `json:"counted"`       // the same, each sample with its Credit
 	Nodes    []NodeReport  `json:"nodes"`         // in node order
-	// Predicted is the finish time, in seconds, that was predicted of the plan where that is not the newest; 0: the newest.
+	// Predicted is the predicted finish time, in seconds, of a plan that is not the newest; 0: the plan is the newest.
 	Predicted float64 `json:"-"`
 }
 
@@ -84,7 +84,7 @@ type NodeReport struct {
 	// was still under way when the round closed; both 0: it was idle.
 	Busy     float64 `json:"busy"`
 	BusySize int     `json:"busy_size"`
-	Norm     float64 `json:"norm"`  // of the newest gradient, over the aggregate's; 0: not known
+	Norm     float64 `json:"norm"`  // of the newest gradient, over the aggregate's; 0: unknown
 	Agree    float64 `json:"agree"` // cosine of the newest gradient and the aggregate
 	OOM      bool    `json:"oom,omitempty"`
 	TooLarge int     `json:"too_large,omitzero"` // micro-step that memory did not hold; 0: the plan's largest

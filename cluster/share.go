@@ -57,7 +57,7 @@ func (n *Node) floorShare(b int) int {
 	return whole + n.floorStep(b-whole)
 }
 
-// nextShare is the smallest share above b, which is one; 0 if the node takes nothing.
+// nextShare is the smallest share above the share b; 0 if the node takes nothing.
 func (n *Node) nextShare(b int) int {
 	full := n.Full()
 	if full < 1 {
@@ -89,9 +89,8 @@ func (n *Node) Steps(share int) int {
 }
 
 // Cost is the time of a share by the profile, in units of the profile's marginal seconds per sample,
-// summed over its micro-steps. It has the measured shape of the curve (constant part, floor at
-// small batches, bends), so that one number per node, PerSample, remains to be estimated.
-// Without a profile it is the number of samples.
+// summed over its micro-steps. It has the shape of the measured curve, so that one number per node,
+// PerSample, remains to be estimated. Without a profile it is the number of samples.
 func (n *Node) Cost(share int) float64 {
 	if n.Profile == nil || share < 1 {
 		return float64(share)

@@ -2,10 +2,9 @@ package cluster
 
 import "evenkeel/internal/badinput"
 
-// Stress holds stress conditions: disturbances that no policy is trained on, to see how it
-// does outside its training. A zero part is switched off. Their numbers are chosen, not
-// fitted. They draw from their own generators, so switching them on changes no other
-// condition.
+// Stress holds stress conditions, which show how policies do under unusual disturbances. A
+// zero part is switched off. Their numbers are chosen, not fitted. They draw from their own
+// generators, so switching them on changes no other condition.
 type Stress struct {
 	Racks   Racks   `yaml:"racks,omitempty" json:"racks"`     // neighbours that slow down together
 	Diurnal Diurnal `yaml:"diurnal,omitempty" json:"diurnal"` // slow swings, as of a day
@@ -32,7 +31,7 @@ type Diurnal struct {
 type Creep struct {
 	Share  float64 `yaml:"share,omitempty" json:"share"`   // chance of a node to be one, 0..1
 	Rounds float64 `yaml:"rounds,omitempty" json:"rounds"` // until its time has doubled, 1..1e9
-	Most   float64 `yaml:"most,omitempty" json:"most"`     // the slowdown ends at, 1..100
+	Most   float64 `yaml:"most,omitempty" json:"most"`     // largest slowdown, 1..100
 }
 
 // Modes are two speeds between which a node flips at random; it begins in either.
@@ -50,14 +49,14 @@ type Wrong struct {
 }
 
 // Clocks are normal offsets of the nodes' clocks, constant over a run. A node stamps its
-// gradient by its own clock, so its reported seconds and age are off by the offset, but
-// never below a hundredth of the true ones. The course of a round does not change, nor
-// does the time that a late node is known to have taken so far.
+// gradient by its own clock, so its reported seconds and age are off by the offset, but at
+// least a hundredth of the true ones. The offsets change neither the course of a round nor
+// the time so far of a late node.
 type Clocks struct {
 	SD float64 `yaml:"sd,omitempty" json:"sd"` // seconds, 0..1000
 }
 
-// Bounds of errors, as opposed to disturbances.
+// Bounds of factors and clocks.
 const (
 	maxFactor = 100  // as for a node's slowdown in a cluster file
 	maxClock  = 1000 // seconds

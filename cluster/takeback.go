@@ -1,17 +1,16 @@
 package cluster
 
-// mostTries is how often dealing goes on beyond the global batch before no allocation is
-// taken to exist. Only micro-batches of several samples on every node need more than one.
+// mostTries is how often dealing continues beyond the global batch before the allocation
+// fails. Only clusters whose nodes all take micro-batches of several samples need more than one try.
 const mostTries = 1000
 
 // mostExcess bounds the memory of the search for a sum, in samples.
 const mostExcess = 1 << 20
 
-// takeBack lowers shares by excess samples in all, where micro-batches of several samples
-// have overshot the global batch. allowed says whether node i may have b samples instead of
-// what it has. The node with the highest index that can give all of it does; if there is none,
-// the first sum of several, from the highest index, found by dynamic programming (subset
-// sum). False: no sum fits, and the shares are as before.
+// takeBack lowers shares by excess samples in total. allowed says whether node i may have b
+// samples instead of its share. The node with the highest index that can give all of the
+// excess gives it; if there is none, several nodes give it, found from the highest index by
+// dynamic programming (subset sum). False: no sum fits, and the shares are as before.
 func (a *Allocator) takeBack(c *Cluster, sizes []int, excess int, allowed func(i, b int) bool) bool {
 	for i := len(sizes) - 1; i >= 0; i-- {
 		b := sizes[i] - excess
@@ -23,7 +22,7 @@ func (a *Allocator) takeBack(c *Cluster, sizes []int, excess int, allowed func(i
 	if excess > mostExcess {
 		return false
 	}
-	// from[e] is the node that made the sum e reachable first, and what the sum was before.
+	// from[e] is the node that first made the sum e reachable, and the sum before it.
 	type step struct{ node, before int32 }
 	from := make([]step, excess+1)
 	for e := range from {
@@ -61,8 +60,8 @@ func (a *Allocator) takeBack(c *Cluster, sizes []int, excess int, allowed func(i
 // spared says whether a node keeps some of its share.
 func spared(_, b int) bool { return b > 0 }
 
-// TakeBack lowers shares by excess samples in all, to 0 only if the others cannot give
-// enough. The error wraps ErrCapacity if no shares with this sum are found.
+// TakeBack lowers shares by excess samples in total, a share to 0 only if the others cannot
+// give enough. The error wraps ErrCapacity if no shares with this sum are found.
 func (a *Allocator) TakeBack(c *Cluster, sizes []int, excess int) error {
 	if excess == 0 || a.takeBack(c, sizes, excess, spared) || a.takeBack(c, sizes, excess, func(int, int) bool { return true }) {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// No other way to give every node one micro-step, between one sample and its limit, is done
-// sooner; where there is none, that is said.
+// No other way to give every node one micro-step, between one sample and its limit, finishes
+// sooner; if there is none, the error says so.
 func TestAllocateOnceBrute(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	possible := 0
@@ -68,7 +68,7 @@ func TestAllocateOnceBrute(t *testing.T) {
 	}
 }
 
-// Nobody is left with nothing while another can give; where nobody can, somebody is.
+// A share falls to 0 only if the others cannot give enough.
 func TestTakeBackSpares(t *testing.T) {
 	var a Allocator
 	c := &Cluster{GlobalBatch: 10, Nodes: []Node{{Limit: 8}, {Limit: 8}, {Limit: 8}}}

@@ -24,7 +24,7 @@ type Class struct {
 	Count      int
 	PerMachine int     // devices of a machine; divides Count
 	Memory     float64 // bytes of a device
-	Slowdown   float64 // of its measured times
+	Slowdown   float64 // true over measured times
 	Inside     Level
 	Link       Level  // from a machine to its switch
 	Switch     string // "": a core that joins all machines and costs nothing
@@ -34,7 +34,7 @@ type Class struct {
 type Level struct {
 	Latency time.Duration
 	Rates   []Rate // by rising size; empty: costs no time beside the latency
-	Secure  bool   // what passes is encrypted by the sender and decrypted by the receiver
+	Secure  bool   // the sender encrypts messages and the receiver decrypts them
 }
 
 // Rate is a bandwidth in bytes per second that messages of a size reach.
@@ -50,8 +50,8 @@ type Switch struct {
 	Up    string // the switch above it; "": none
 }
 
-// NewTopology joins classes by switches. It sorts the classes by their device, and the error lists
-// every switch that is wrong, and all machines that no path joins, by field.
+// NewTopology joins classes by switches. It sorts the classes by device. The error lists the
+// faulty switches, or else the classes that no path joins, by field.
 func NewTopology(classes []Class, switches []Switch) (*Topology, error) {
 	t := &Topology{Classes: classes, switches: map[string]Switch{}}
 	var faults badinput.Faults
@@ -105,8 +105,8 @@ func (p Path) Seconds(bytes float64) float64 {
 	return p.seconds(bytes, func(l Level) float64 { return l.bandwidth(bytes) })
 }
 
-// Floor is a time that no message of so many bytes, or more, takes less than over the path: with the largest bandwidth that
-// each level reaches at any size.
+// Floor is a lower bound of the time that a message of so many bytes, or more, takes over the path: with the largest bandwidth
+// that each level reaches at any size.
 func (p Path) Floor(bytes float64) float64 { return p.seconds(bytes, Level.mostBandwidth) }
 
 func (p Path) seconds(bytes float64, bandwidth func(Level) float64) float64 {
@@ -157,7 +157,7 @@ func (l Level) bandwidth(size float64) float64 {
 	return a.Bandwidth + share*(b.Bandwidth-a.Bandwidth)
 }
 
-// Units is the topology in which so many devices of a machine count as one. Machines that they do not divide have one unit, at least.
+// Units is the topology in which so many devices of a machine count as one unit. Every machine has at least one.
 func (t *Topology) Units(devices int) *Topology {
 	u := *t
 	u.Classes = slices.Clone(t.Classes)
@@ -211,7 +211,7 @@ func (t *Topology) above(name string) []string {
 	return all
 }
 
-// WithCounts is the topology with so many devices of each class, in its order, the first machines of each; 0: without the class.
+// WithCounts is the topology with so many devices of each class, in the order of Classes; 0: without the class.
 func (t *Topology) WithCounts(counts []int) *Topology {
 	c := &Topology{switches: t.switches}
 	for i, k := range t.Classes {

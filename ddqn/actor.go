@@ -46,7 +46,7 @@ func (a *Actor) Sync(net *Network) error {
 func (a *Actor) Q(dst, rows []float32) []float32 {
 	features, outputs := a.net.spec.Features, a.plain.layers[len(a.plain.layers)-1].Out
 	if len(rows)%features != 0 {
-		panic(fmt.Sprintf("ddqn: Actor.Q got %d values, which are no whole rows of %d features", len(rows), features))
+		panic(fmt.Sprintf("ddqn: Actor.Q got %d values, not a multiple of %d features", len(rows), features))
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -62,7 +62,7 @@ func (a *Actor) Q(dst, rows []float32) []float32 {
 }
 
 // scorer returns the one for the next chunk of n remaining rows: the largest one that they fill, or the next
-// larger one if they fill more than half of it (the rows that are too many are computed and thrown away).
+// larger one if they fill more than half of it (surplus rows are computed and discarded).
 func (a *Actor) scorer(n int) *scorer {
 	i := 0
 	for i+1 < len(chunks) && n > chunks[i+1]/2 {
@@ -75,7 +75,7 @@ func (a *Actor) scorer(n int) *scorer {
 }
 
 // Greedy returns the action with the largest weighted sum over the objectives r of w[r] Q[a][r], for one row of
-// Actions x Objectives values. Ties go to the lowest index; values that are NaN are never chosen over others.
+// Actions x Objectives values. Ties go to the lowest index; a NaN is not chosen over a finite value.
 func Greedy(q []float32, actions, objectives int, w []float32) int {
 	best, bestValue := 0, float32(math.Inf(-1))
 	w = w[:objectives]

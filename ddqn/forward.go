@@ -11,12 +11,12 @@ import (
 type plain struct {
 	spec   Spec
 	layers []Layer
-	whole  Layer // the last one with all objectives
-	only   []int // the objectives of the last layer in layers; none: all, and it is whole
+	whole  Layer // the last layer, with all objectives
+	only   []int // the objectives of the last layer in layers; none: all, and that layer is whole
 }
 
-// share returns the folded form of n that uses the hidden layers of n itself; refold must follow every change. Where objectives are
-// named its last layer has these alone.
+// share returns the folded form of n, which uses the hidden layers of n itself; call refold after every change of n. If
+// objectives are named, its last layer has only these.
 func share(n *Network, only ...int) *plain {
 	h := n.head()
 	last := func(outputs int) Layer {
@@ -42,7 +42,7 @@ func (p *plain) refold(n *Network) {
 	}
 }
 
-// pick copies the values of the objectives in only, out of those of all.
+// pick copies the values of the objectives in only from src, which has all objectives.
 func (p *plain) pick(dst, src []float32) {
 	for ; len(src) > 0; src = src[p.spec.Objectives:] {
 		for _, o := range p.only {

@@ -11,7 +11,7 @@ import (
 // scores rows with a copy of it, a Learner trains it in place. Not safe for concurrent use while it is trained.
 type Network struct {
 	spec    Spec
-	weights []float32 // all of it; the layers are windows of this slice
+	weights []float32 // all weights; the layers are windows of this slice
 	layers  []Layer   // the Dense-ReLU layers, then the joint linear head
 }
 
@@ -21,7 +21,7 @@ type Layer struct {
 	W, B    []float32
 }
 
-// headGain makes the first Q-values small against the rewards, so that no action starts as a favourite.
+// headGain keeps the first Q-values small against the rewards, so that no action starts with a large advantage.
 const headGain = 0.1
 
 // NewNetwork returns a network with He-uniform hidden layers (He et al. 2015: bound sqrt(6/inputs)), a head drawn
@@ -69,7 +69,7 @@ func layersOver(widths []int, flat []float32) []Layer {
 // Spec returns the shape of the network.
 func (n *Network) Spec() Spec { return n.spec.clone() }
 
-// Weights returns all weights, in the order of Spec.Layers. The slice is the network's own: who changes it trains the network.
+// Weights returns all weights, in the order of Spec.Layers. The slice is the network's own: changing it changes the network.
 func (n *Network) Weights() []float32 { return n.weights }
 
 // Clone returns a network with the same shape and its own copy of the weights.

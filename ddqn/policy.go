@@ -65,8 +65,8 @@ func tensorTable(specs map[string]Spec) (names []string, table map[string]tensor
 	return names, table
 }
 
-// Save writes networks to a policy file: 1 to 16 of them, each under a name of 1 to 32 of a-z, 0-9 and _, with notes
-// of the caller's in meta (nil will do). The file appears complete or not at all, and the same weights, names and
+// Save writes networks to a policy file: 1 to 16 of them, each under a name of 1 to 32 of a-z, 0-9 and _, with the
+// caller's notes in meta (may be nil). The file appears complete or not at all, and the same weights, names and
 // notes give the same bytes. It is an error if a weight is not finite (ErrNotFinite), if there are too many networks
 // or weights, or if meta uses one of the format's own keys: format, format_version, spec, xxh3 (ErrFormat).
 func Save(path string, nets map[string]*Network, meta map[string]string) error {
@@ -148,7 +148,7 @@ func Load(path string) (map[string]*Network, map[string]string, error) {
 	return nets, meta, nil
 }
 
-// Read reads a policy as Load does, from its first byte to the end of r; bytes.NewReader serves embedded files.
+// Read reads a policy file from r, to its end, as Load does.
 func Read(r io.Reader) (map[string]*Network, map[string]string, error) {
 	var size [8]byte
 	if err := wire.ReadFull(r, size[:], "the header size"); err != nil {
@@ -202,7 +202,7 @@ func checkFinite(nets map[string]*Network) error {
 
 var networkName = regexp.MustCompile(`^[a-z0-9_]{1,32}$`)
 
-// checkSpecs holds the networks of a file to the limits of the format.
+// checkSpecs returns an error if the networks of a file exceed the limits of the format.
 func checkSpecs(specs map[string]Spec) error {
 	if n := len(specs); n < 1 || n > maxNetworks {
 		return fmt.Errorf("%d networks, must be 1 to %d", n, maxNetworks)
@@ -366,6 +366,6 @@ var (
 	ErrNotFinite = errors.New("ddqn: value is not finite")
 	// ErrChecksum: the content is not what was written.
 	ErrChecksum = badinput.New("ddqn: checksum does not match")
-	// ErrMismatch: two things that must have the same shape or configuration have not.
+	// ErrMismatch: two shapes or configurations that must be equal differ.
 	ErrMismatch = errors.New("ddqn: shapes or configurations differ")
 )

@@ -3,15 +3,15 @@ package env
 // Action is one update of a node's performance parameters: how far to trust the
 // newest measurement, and how large a safety margin to keep for the node's own noise.
 //
-// Trust is expressed as the drift that the node is assumed to have. The gain then
-// follows from the uncertainty of the belief as in a Kalman filter, so that one action
-// averages evenly after a jump, settles when nothing moves, and follows a drift.
+// A Filter is given by the drift that the node is assumed to have. Its gain follows from
+// the uncertainty of the belief, as in a Kalman filter, so that one action averages evenly
+// after a jump, settles while the node is steady, and follows a drift.
 type Action struct {
 	Trust  Trust
 	Drift  float64 // variance per round, in units of one measurement's; for Filter
-	Margin float64 // safety margin, in deviations of the next time times the fleet's spread
+	Margin float64 // safety margin for noise, relative to the fleet's spread
 
-	guess int // for a node that is overdue
+	guess int // index into guesses, for overdue work
 }
 
 // Trust is the kind of an update.
@@ -44,10 +44,9 @@ var Actions = func() []Action {
 	return all
 }()
 
-// The indices of the actions that the model's own update chooses from, to which that of a
-// margin is added.
+// Indices into Actions of the model's updates with the first margin. The index of a margin is added to them.
 const (
-	modelRoom   = 2 // the margin while everybody is waited for
+	modelRoom   = 2 // the margin's index if the round waits for all nodes
 	modelHold   = 0 * len(margins)
 	modelSlow   = 1 * len(margins)
 	modelFilter = 2 * len(margins)
@@ -55,5 +54,5 @@ const (
 	modelKeen   = 4 * len(margins)
 	modelJump   = 5 * len(margins)
 	modelReturn = 6 * len(margins)
-	modelLate   = 0 // a little of its time still to come, and no slower than known
+	modelLate   = 0 // guesses[0]: nearly done, and no slower than believed
 )

@@ -10,28 +10,28 @@ import (
 type belief struct {
 	base     cluster.Performance // at slowdown 1
 	unknown  bool                // no profile is known: the line's form is to be learnt
-	form     shape               // of the line, where it is
+	form     shape               // of that line
 	slowdown float64
 	variance float64 // of the slowdown, in units of one measurement's; the Kalman filter's P/R without drift
 	deviance float64 // mean absolute change between measurements, relative
 	level    float64 // long-run slowdown outside spells of slowness
 	levels   float64 // measurements in level
 	strange  int     // measurements in a row that do not fit level
-	doubtful float64 // variance of the newest residual for which the line's form is to blame
-	left     float64 // seconds until older work that is under way is expected to be done
+	doubtful float64 // variance of the newest residual that comes from doubt of the line's form
+	left     float64 // expected seconds until the node's older work is done
 }
 
 const (
-	priorDeviation = 0.03 // median step noise of variability/cnn_step_ms.csv
-	priorWeight    = 3    // measurements that the prior counts as
-	priorVariance  = 6    // of the profile's slowdown
-	devianceRate   = 0.01 // a node's noise changes slowly
-	jumpAt         = 4.0  // deviations
-	patience       = 60   // rounds of another slowdown that become the level
-	normalAbs      = 0.7979 * math.Sqrt2
+	priorDeviation = 0.03                // median step noise of variability/cnn_step_ms.csv
+	priorWeight    = 3                   // measurements that the prior counts as
+	priorVariance  = 6                   // of the profile's slowdown
+	devianceRate   = 0.01                // a node's noise changes slowly
+	jumpAt         = 4.0                 // deviations
+	patience       = 60                  // most measurements in a row off the level before it is replaced
+	normalAbs      = 0.7979 * math.Sqrt2 // mean absolute difference of two standard normal numbers
 )
 
-// newBelief is what the profile says, or the nameplate where none is known.
+// newBelief starts from the profile, or from the nameplate if there is none.
 func newBelief(base cluster.Performance, profiled bool) belief {
 	return belief{base: base, unknown: !profiled, slowdown: 1, level: 1, variance: priorVariance, deviance: priorDeviation * normalAbs}
 }
@@ -40,37 +40,36 @@ func newBelief(base cluster.Performance, profiled bool) belief {
 // neighbours cancel drift, and absolute values dampen spikes.
 func (b *belief) deviation() float64 { return max(b.deviance/normalAbs, 5e-4) }
 
-// learnNoise takes in the relative change from one measurement to the next; so many came
-// before.
+// learnNoise updates the deviance with the relative change from one measurement to the next,
+// given the count of earlier measurements.
 func (b *belief) learnNoise(change, count float64) {
 	change = min(change, 3*b.deviance*(1+5/count))
 	b.deviance += max(devianceRate, 1/(count+priorWeight)) * (change - b.deviance)
 }
 
-// surprising says whether a residual is too large to be noise or doubt, of which the line's form
-// has that variance.
+// surprising says whether a residual is too large for the node's noise, the uncertainty of the slowdown, and off, the
+// variance that comes from doubt of the line's form.
 func (b *belief) surprising(residual, off float64) bool {
 	d := b.deviation()
 	return residual*residual > jumpAt*jumpAt*(d*d*(1+b.variance)+off)
 }
 
-// begin takes the first measurement of a node without a profile: the nameplate only
-// bridged the time until now.
+// begin replaces the nameplate of a node without a profile by its first measurement.
 func (b *belief) begin(node *cluster.Node, size, seconds, steps float64) {
 	b.form.begin(size, steps)
 	b.base = b.form.line(node, max(seconds-node.Network, 0.01*seconds))
 	b.slowdown = 1
 }
 
-// learn takes in what a measurement says of the line's form.
+// learn corrects the line's form by the residual of a measurement.
 func (b *belief) learn(node *cluster.Node, size, residual float64) {
 	seconds, d := b.base.Overhead-node.Network+b.base.PerSample*b.form.at, b.deviation()
 	b.form.learn(size, residual, d*d*(1+b.variance))
 	b.base = b.form.line(node, seconds)
 }
 
-// remember keeps the long-run level by the newest measurement: spells of slowness leave it
-// alone, unless they last so long that they have become the level.
+// remember updates the long-run level with the newest measurement. Spells of another slowdown leave the level alone,
+// unless they last so long that they become the level.
 func (b *belief) remember(m float64) {
 	if b.levels == 0 {
 		b.level, b.levels = m, 1
@@ -87,15 +86,15 @@ func (b *belief) remember(m float64) {
 	b.level += max(0.02, 1/b.levels) * (m - b.level)
 }
 
-// guesses are what to believe of work that is overdue, by update: how much longer it will
-// take, and whether the node is slower (or was it noise, or a spike?).
+// guesses are the beliefs about overdue work, by update: how much longer it takes, and whether the node has become
+// slower (otherwise the delay is noise or a spike).
 var guesses = [...]struct {
 	left   float64 // over the time so far
 	slower bool
 }{{0.04, false}, {0.12, false}, {0.25, false}, {0.1, true}, {0.4, true}, {1.2, true}, {0.12, false}}
 
-// await judges the work that is still under way: when it will be done, and what it says of
-// the node where it is overdue.
+// await predicts when the work under way will be done. If it is overdue, the action also decides what that says of the
+// node's slowdown.
 func (b *belief) await(a *Action, s *seen, node *cluster.Node) {
 	b.left = 0
 	if s.busySize == 0 {
@@ -105,12 +104,12 @@ func (b *belief) await(a *Action, s *seen, node *cluster.Node) {
 	switch {
 	case s.busy < due:
 		b.left = due - s.busy
-	case !s.late: // it has just been measured; its action was about that
+	case !s.late: // the action was about a measurement
 		b.left = guesses[0].left * s.busy
 	default:
 		g := guesses[a.guess]
 		b.left = g.left * s.busy
-		if g.slower || s.count == 0 { // nothing but the nameplate speaks against it
+		if g.slower || s.count == 0 { // without a measurement, nothing says that the node is faster
 			b.slowdown = node.SlownessOf(b.base, node.Cost(s.busySize), s.busy+b.left)
 			b.variance = max(b.variance, 1)
 		} else if a.Trust == Return {

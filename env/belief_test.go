@@ -8,7 +8,7 @@ import (
 	"evenkeel/env/internal/envtest"
 )
 
-// noisy is a belief in a node of slowdown 1 whose measurements have that deviation.
+// noisy is a belief with slowdown 1 and the given deviation of measurements.
 func noisy(deviation float64) belief {
 	b := newBelief(cluster.Performance{Overhead: 0.1, PerSample: 0.01}, true)
 	b.deviance = deviation * normalAbs
@@ -19,7 +19,7 @@ func TestNewBelief(t *testing.T) {
 	base := cluster.Performance{Overhead: 0.1, PerSample: 0.01}
 	known, unknown := newBelief(base, true), newBelief(base, false)
 	if known.unknown || !unknown.unknown || unknown.form != (shape{}) {
-		t.Error("the form of a line is learnt where no profile is known, and only there")
+		t.Error("the form of a line is learnt exactly if there is no profile")
 	}
 	if known.base != base || known.slowdown != 1 || known.level != 1 || known.variance != 6 || !near(known.deviation(), 0.03) {
 		t.Errorf("%+v", known)
@@ -91,7 +91,7 @@ func TestRemember(t *testing.T) {
 	if b.remember(1 + 4*0.1*math.Sqrt2*1.001); b.strange != 1 {
 		t.Error("a measurement that does not fit is not strange")
 	}
-	// A level is given up after four times the measurements that made it, at most 60.
+	// A level is replaced after four times as many measurements as it has, at most 60.
 	for levels, rounds := range map[float64]int{1: 4, 2: 8, 15: 60, 100: 60} {
 		b = noisy(0.01)
 		b.levels, b.slowdown = levels, 2
@@ -107,7 +107,7 @@ func TestRemember(t *testing.T) {
 	}
 }
 
-// Work under way is expected when the belief says; where it is overdue, the action guesses.
+// Work under way is expected at the time that the belief predicts; if it is overdue, the action guesses.
 func TestAwait(t *testing.T) {
 	node := &envtest.Mixed(t, 1).Nodes[0]
 	due := func(b *belief) float64 { return node.Finish(node.Slowed(b.base, b.slowdown), 20) }
@@ -139,7 +139,7 @@ func TestAwait(t *testing.T) {
 		t.Errorf("slower: %v left, slowdown %v (want %v), variance %v", b.left, b.slowdown, slower, b.variance)
 	}
 	b = noisy(0.1)
-	s.count = 0 // only the nameplate speaks against it
+	s.count = 0 // nothing says that the node is faster
 	if b.await(&Action{Trust: Hold, guess: 0}, &s, node); !(b.slowdown > 1) || b.variance != 6 {
 		t.Errorf("never measured: slowdown %v, variance %v", b.slowdown, b.variance)
 	}

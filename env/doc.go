@@ -9,5 +9,5 @@
 // and every node's performance parameters with their residuals. An action is the update of a node's parameters.
 //
 // A tracker's state of a node has three parts, each in a file: the belief (belief.go), the filter that moves it
-// (filter.go), and what the last rounds showed (seen.go). rounds.go computes the worth of the round's rules.
+// (filter.go), and what the last rounds showed (seen.go). rounds.go computes the values of the round rules.
 package env

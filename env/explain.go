@@ -9,12 +9,12 @@ type Belief struct {
 	Deviation float64 `json:"deviation"` // of one measurement, relative
 	Newest    float64 `json:"newest"`    // newest measured slowdown; 0: none yet
 	Level     float64 `json:"level"`     // long-run slowdown outside spells of slowness
-	Left      float64 `json:"left"`      // seconds until older work that is under way is expected to be done
-	Gain      float64 `json:"gain"`      // of the last update; 0: it moved nothing by a measurement
+	Left      float64 `json:"left"`      // expected seconds until the node's older work is done
+	Gain      float64 `json:"gain"`      // of the last update; 0: no measurement moved the belief
 	Margin    float64 `json:"margin"`    // safety margin for noise, in deviations
 	Lag       float64 `json:"lag"`       // how far the slowdown is behind a node that changes gradually, relative
-	// Overhead is the share of the node's time that does not grow with its size, and Doubt its sd, where no profile
-	// tells the line's form and a measurement has come; else 0.
+	// Overhead is the share of the node's time that does not grow with its size, and Doubt its standard deviation, for
+	// a measured node without a profile; else 0.
 	Overhead float64 `json:"overhead,omitempty"`
 	Doubt    float64 `json:"doubt,omitempty"`
 }
@@ -30,10 +30,10 @@ func (t *Tracker) Belief(node int) Belief {
 	return b
 }
 
-// ObjectiveNames are the objectives', in order.
+// ObjectiveNames are the names of the objectives, in order.
 var ObjectiveNames = []string{"speed", "waiting", "freshness", "energy"}
 
-// FeatureNames say what the columns of Tracker.Rows are, in order.
+// FeatureNames describe the columns of Tracker.Rows, in order.
 var FeatureNames = []string{
 	"newest time against the belief, in deviations",
 	"newest time against the belief",

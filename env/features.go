@@ -15,8 +15,8 @@ const horizon = 200
 
 // Rows writes one observation row per node, row-major, into dst (grown if needed):
 // the node's gradient and its time, the belief with its residuals, what the fleet did,
-// and the weights of the objectives. Every entry is free of scale and clipped, so the
-// same network serves any device, workload and number of nodes.
+// and the weights of the objectives. The entries have no units, so the same network
+// serves any device, workload and number of nodes.
 func (t *Tracker) Rows(dst []float32, weights [Objectives]float64) []float32 {
 	need := len(t.nodes) * Features
 	if cap(dst) < need {
@@ -103,7 +103,7 @@ func (t *Tracker) Rows(dst []float32, weights [Objectives]float64) []float32 {
 	return dst
 }
 
-// logNoise is the logarithm of the deviation d over the usual one. Of a node that was just measured the fleet's mean has asked for it already.
+// logNoise is the logarithm of the deviation d over the prior's. fleet.add keeps it for a node that was just measured.
 func (n *track) logNoise(d float64) float64 {
 	if n.fresh && n.logged != 0 {
 		return n.logged

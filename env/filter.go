@@ -5,9 +5,9 @@ import "math"
 // filter moves a node's belief toward its measurements, and follows how they differ from
 // it. The differences are the innovations of a Kalman filter.
 type filter struct {
-	gain     float64 // of the last update; 0: it moved nothing by a measurement
+	gain     float64 // of the last update; 0: no measurement moved the belief
 	margin   float64 // safety margin for noise in force, in deviations
-	residual float64 // of the newest measurement, relative to the belief it met
+	residual float64 // of the newest measurement against the belief before it, relative
 	average  float64 // moving average of the residuals, in deviations
 	product  float64 // moving average of residual times the one before, in variances
 	streak   int     // residuals in a row of one sign, signed
@@ -19,13 +19,13 @@ const (
 	averageRate = 0.1
 	productRate = 0.05
 	trendFrom   = 0.3  // average of the residuals, in deviations, beyond which the belief lags behind
-	riseKeep    = 0.99 // of what is known of sudden slowdowns, from one to the next
+	riseKeep    = 0.99 // forgetting factor of the counts of sudden slowdowns, per slowdown
 	quiet       = 0.25 // product of consecutive residuals, in variances, below which a node does not drift
-	quieter     = 0.5  // is added to it per unit of deviation: strong noise hides a drift
+	quieter     = 0.5  // added to quiet per unit of deviation: strong noise hides a drift
 )
 
-// innovate takes in the residual of a measurement of that deviation; jump says whether it
-// is too large to be noise.
+// innovate processes the residual of a measurement, given the node's deviation; jump says
+// whether the residual is too large to be noise.
 func (f *filter) innovate(residual, deviation float64, jump bool) {
 	before := f.residual
 	f.residual = residual
@@ -61,9 +61,8 @@ func (f *filter) update(a *Action, b *belief, s *seen) {
 	b.slowdown += f.gain * (s.believable(f.gain, b.level) - b.slowdown)
 }
 
-// lag is how far the belief is behind a node that changes gradually, relatively: what the residuals of the last rounds
-// have in common, as far as noise does not explain it. A filter that follows a slope at a gain
-// is behind by the residual that it meets in every round.
+// lag is how far the belief is behind a node that changes gradually, relative: the mean of the last residuals, as far as
+// noise does not explain it. A filter that follows a slope is behind by the residual that it meets in every round.
 func (f *filter) lag(deviation float64) float64 {
 	if f.gain == 1 { // nothing but the newest measurement is believed
 		return 0

@@ -33,13 +33,13 @@ func (t *Tracker) Model(actions []int) {
 	}
 }
 
-// drifting is the relative variance of a drifting node's change in a round. The gain is nearly the same from a third of this
-// value to twice of it.
+// drifting is the variance of a drifting node's relative change in a round. Between a third and twice this value, progress
+// is nearly the same.
 const drifting = 3e-5
 
 // follow chooses the model's filter for a node with the given deviation. The filter is slow where consecutive residuals are
-// not correlated, and otherwise as quick as the node's noise allows: a drift that is lost in the noise of one node is plain in
-// another. Where sudden slowdowns last, or the line's form is in doubt, residuals are correlated without a drift.
+// not correlated, and otherwise as quick as the node's noise allows: noise may hide a drift in one node and not in another.
+// Where sudden slowdowns last, or the line's form is in doubt, residuals are correlated without a drift.
 func (t *Tracker) follow(n *track, deviation float64) int {
 	ratio := drifting / (deviation * deviation)
 	switch {
@@ -47,7 +47,7 @@ func (t *Tracker) follow(n *track, deviation float64) int {
 		return modelSlow
 	case n.form.doubt > 0 || t.fleet.odds() >= 0.5:
 		return modelFilter
-	case ratio < 0.0017: // from here on between two drifts, by their ratio
+	case ratio < 0.0017: // each bound is the geometric mean of two updates' drifts
 		return modelSlow
 	case ratio < 0.032:
 		return modelFilter
@@ -72,12 +72,12 @@ const farLarger = 5
 // for which all nodes wait; and where noise is strong, nothing helps but averaging.
 const (
 	plainRise  = 0.5 // least residual of a slowdown that the model decides about
-	plainLoss  = 3.0 // and the least expected loss of ignoring it, over that of following it
+	plainLoss  = 3.0 // least expected loss of ignoring it, over that of following it
 	noisyModel = 8.0 // a node's noise over the usual, beyond which the model decides about it
 )
 
-// Open says which actions a network may choose for node i, where the model's own is model: a range of indices
-// into Actions.
+// Open returns the actions that a network may choose for node i if the model chooses model: the indices into Actions
+// from from to below to.
 func (t *Tracker) Open(i, model int) (from, to int) {
 	if t.Noise(i) > noisyModel {
 		return model, model + 1

@@ -38,8 +38,7 @@ func TestModelsOwnUpdate(t *testing.T) {
 	}
 }
 
-// A node that is faster than ever before for one round is not believed: were it not so,
-// everybody would wait.
+// One round that is faster than ever is not believed: if it is noise, all nodes wait.
 func TestModelWaitsForASecondFastRound(t *testing.T) {
 	r, rng := newRig(t, 2), rand.New(rand.NewPCG(2, 3))
 	for range 100 {
@@ -55,8 +54,8 @@ func TestModelWaitsForASecondFastRound(t *testing.T) {
 	}
 }
 
-// A jump back to what was known is a return; one elsewhere is a jump, even where the level
-// is too young for it to be strange.
+// A jump back to the level is a return. Another one is a jump, even if the level has too few measurements
+// for it to be strange.
 func TestModelTellsReturnsFromJumps(t *testing.T) {
 	r := newRig(t, 1)
 	n := &r.tracker.nodes[0]
@@ -74,7 +73,7 @@ func TestModelTellsReturnsFromJumps(t *testing.T) {
 	}
 }
 
-// The slow filter is for residuals that do not go together; at the bound they do.
+// The slow filter is for uncorrelated residuals; at the bound they count as correlated.
 func TestModelsFilterAtTheBound(t *testing.T) {
 	r := newRig(t, 1)
 	n := &r.tracker.nodes[0]
@@ -90,8 +89,8 @@ func TestModelsFilterAtTheBound(t *testing.T) {
 	}
 }
 
-// What a network may choose of a node, by hand: all, the margin alone where a slowdown is large and likely to last, nothing
-// where noise is strong.
+// The actions that a network may choose for a node, by hand: all, only the margin if a slowdown is large and likely to
+// last, none under strong noise.
 func TestOpen(t *testing.T) {
 	const jump = modelJump + modelRoom
 	all := [2]int{0, len(Actions)}
@@ -194,8 +193,8 @@ func TestObserveLearnsWhatLasts(t *testing.T) {
 	}
 }
 
-// In a small cluster where sudden slowdowns pass, the first is taken for one that passes; the
-// second is not, nor is any where they last, or where a node is a small part of the cluster.
+// In a small cluster where sudden slowdowns pass, the first measurement of one is ignored. The second is
+// not, nor is the first where slowdowns last, or if the node is a small part of the cluster.
 func TestModelHoldsASpike(t *testing.T) {
 	for _, x := range []struct {
 		nodes  int

@@ -3,12 +3,12 @@ package env
 import "math"
 
 const (
-	chance    = 0.6 // variance of the logarithm of a deviation that one measurement shows
-	leastPool = 4   // nodes from which the fleet says something
+	chance    = 0.6 // variance of the logarithm of a deviation estimated from one measurement
+	leastPool = 4   // fewest measured nodes that are pooled
 )
 
-// pool draws what is known of each node's noise towards the fleet's, by so much as the nodes' values differ by chance: an
-// empirical Bayes estimate (James and Stein 1961). Margins that differ without a cause are waiting without a cause.
+// pool shrinks the estimates of the nodes' noise towards their mean, as far as they differ by chance: an empirical Bayes
+// estimate (James and Stein 1961). Margins that differ by chance make nodes wait for nothing.
 func (t *Tracker) pool() {
 	var sum, squares, chances exact
 	count := 0.0
@@ -38,10 +38,10 @@ func (t *Tracker) pool() {
 	}
 }
 
-// exact adds in fixed point, so that the order of nodes leaves no trace in the last bit.
+// exact is a sum in fixed point, whose bits do not depend on the order of the nodes.
 type exact int64
 
-const exactUnit = 1 << 36 // a million nodes of logarithms squared, up to 100, fit
+const exactUnit = 1 << 36 // a million squared logarithms of up to 100 fit
 
 func (e *exact) add(v float64) { *e += exact(math.Round(v * exactUnit)) }
 func (e exact) sum() float64   { return float64(e) / exactUnit }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Where all nodes are equally noisy, their margins come to be equal; where they are not, each keeps its own.
+// If all nodes are equally noisy, their margins become equal; otherwise each keeps its own.
 func TestPoolSharesWhatNodesHaveInCommon(t *testing.T) {
 	for _, x := range []struct {
 		name        string
@@ -74,7 +74,7 @@ func TestPoolByHand(t *testing.T) {
 	}
 }
 
-// Margins are for the pooled noise.
+// Margins are relative to the pooled noise.
 func TestMarginsAreForThePooledNoise(t *testing.T) {
 	r := newRig(t, 4)
 	n := &r.tracker.nodes[2]

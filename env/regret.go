@@ -2,7 +2,7 @@ package env
 
 import "evenkeel/cluster"
 
-// AsIs instead of a share leaves what a node did as it was.
+// AsIs in place of a share stands for what the node did in the round.
 const AsIs = -1
 
 // Play is a controller's choice for a round: each node's share, and when the round ends.
@@ -11,9 +11,9 @@ type Play struct {
 	Rule   cluster.Rule
 }
 
-// Regret is how much more a round would have brought with the second play than with the first: progress less the worth of
-// the time, in rounds of the global batch; 0 if they are equal. Call it with the newest report, after Observe. It is not
-// known if a node with a share was lost, or did not take part.
+// Regret is how much more a round would have brought with instead than with decided: progress less the worth of the time,
+// in rounds of the global batch; 0 if they are equal. Call it with the newest report, after Observe. known is false if a node
+// with a share was lost or did not take part, or if no node had work.
 func (t *Tracker) Regret(report *cluster.Report, decided, instead Play) (regret float64, known bool) {
 	wait := max(report.Wait.Seconds(), 1e-9)
 	r := t.round
@@ -28,7 +28,7 @@ func (t *Tracker) Regret(report *cluster.Report, decided, instead Play) (regret 
 			return 0, false
 		}
 		if got.BusySize > 0 && n.overdue(node, got.Busy, got.BusySize) {
-			continue // nobody waits for one that is silent, whatever its share
+			continue // no round waits for a silent node, whatever its share
 		}
 		perf := n.pace(node, got, n.work)
 		w := t.delivery(i, got, wait)
@@ -54,7 +54,8 @@ func (t *Tracker) Regret(report *cluster.Report, decided, instead Play) (regret 
 	return value(r.instead, instead.Rule) - value(r.work, decided.Rule), true
 }
 
-// pace is how the node works by what it did in a round, so much work (Node.Measured) if it was measured.
+// pace returns the node's performance parameters as a round showed them. work is the measured work (Node.Cost); without a
+// measurement the parameters are those believed.
 func (n *track) pace(node *cluster.Node, got *cluster.NodeReport, work float64) cluster.Performance {
 	slowdown := n.slowdown
 	if got.Measured() {
@@ -63,8 +64,8 @@ func (n *track) pace(node *cluster.Node, got *cluster.NodeReport, work float64) 
 	return node.Slowed(n.base, slowdown)
 }
 
-// other returns what node i would have delivered of another share, at its pace, in a round of wait seconds; false if it would
-// have had nothing to do. Work of an earlier round stays as it is.
+// other returns what node i would have delivered with another share, at its pace, in a round of wait seconds; false if it
+// would have had no work. Work of an earlier round stays as it is.
 func (t *Tracker) other(i int, got *cluster.NodeReport, w cluster.Delivery, wait float64, share int, perf cluster.Performance) (cluster.Delivery, bool) {
 	if share == AsIs {
 		return w, w.Size > 0 || w.NextSize > 0

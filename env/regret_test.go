@@ -143,7 +143,7 @@ func TestRegretOfRules(t *testing.T) {
 	}
 }
 
-// Rules are judged by the shares that are said, and not at all without any.
+// Rules are judged by the shares given, and not at all without shares.
 func TestWatchJudgesByOtherShares(t *testing.T) {
 	c := lines(t, 3, 30)
 	c.Choices = cluster.Choices{Quorum: cluster.Quorums, Grace: cluster.Graces}
@@ -165,7 +165,8 @@ func TestWatchJudgesByOtherShares(t *testing.T) {
 	}
 }
 
-// Where all are waited for, a regret is what a simulation of the same round with the other shares takes less, at what a second brings.
+// If rounds wait for all nodes, a regret is the time that a simulation of the same round saves with the other shares, times
+// the progress per second.
 func TestRegretIsWhatTheOthersTake(t *testing.T) {
 	c := envtest.Mixed(t, 12)
 	bursts := envtest.Preset(t, "bursts")

@@ -4,13 +4,12 @@ import (
 	"evenkeel/cluster"
 )
 
-// rounds holds the value of every rule, learned from the rounds so far. As the times of all nodes are
-// seen, up to those that were late, every rule can be judged by every round, not only
-// the one in force: no rule has to be tried to be known.
+// rounds holds the value of every rule, learned from the rounds so far. A round shows the times of all nodes, as lower
+// bounds for late ones, so it tells the value of every rule, not only of the one in force: no rule has to be tried.
 type rounds struct {
 	outcomes cluster.Outcomes      `state:"-"` // these three are working memory
 	work     []cluster.Delivery    `state:"-"`
-	instead  []cluster.Delivery    `state:"-"` // what it would have been with other shares
+	instead  []cluster.Delivery    `state:"-"` // the same with other shares
 	means    [][Objectives]float64 // moving averages of the rules' values
 	count    float64
 	rate     float64 // progress per second, moving average
@@ -19,8 +18,8 @@ type rounds struct {
 
 const (
 	roundRate = 0.02 // of the moving averages
-	maxSeen   = 1024 // nodes by which a rule is judged: more add nothing
-	lateCost  = 0.3  // of a late sample: its node's next share is guesswork; best of 0.2, 0.3 and 0.4 on clusters of the training split
+	maxSeen   = 1024 // most nodes by which a rule is judged: more change little
+	lateCost  = 0.3  // of a late sample, because its node's next share is a guess; best of 0.2, 0.3 and 0.4 on clusters of the training split
 	overdueAt = 3    // times the expected seconds after which a node counts as silent
 )
 
@@ -44,8 +43,8 @@ func progress(n, batch, s float64) (value, slope float64) {
 //	freshness  minus the share of the global batch that will be accepted late
 //	energy     minus the joules per counted sample over those of waiting for all, + 1; 0 where no power is known
 //
-// rate is the progress per second that a second of waiting costs: a rule that
-// maximises this maximises progress over time (Dinkelbach 1967).
+// rate is the progress that a second costs: the rule with the largest such speed has the
+// most progress per second (Dinkelbach 1967).
 func ruleValues(dst [][Objectives]float64, o *cluster.Outcomes, nodes, batch, scale, rate float64) {
 	joules := o.Under(cluster.Rules[len(cluster.Rules)-1]).PerSample()
 	for a, rule := range cluster.Rules {
@@ -61,13 +60,13 @@ func ruleValues(dst [][Objectives]float64, o *cluster.Outcomes, nodes, batch, sc
 	}
 }
 
-// speedValue is what a round brings, and its late gradients will, less the work that these displace and what the time is worth.
+// speedValue is the progress of a round and of its late gradients, less the work that these displace and the worth of the time.
 func speedValue(out cluster.Outcome, batch, scale, rate float64) float64 {
 	worth, slope := progress(out.Counted, batch, scale)
 	return worth + slope*out.Later - out.Debt/batch - rate*out.Wait
 }
 
-// center takes the mean over the rules off: what all have in common decides nothing.
+// center subtracts the mean over the rules: what all rules have in common does not matter for the choice.
 func center(values [][Objectives]float64) {
 	var mean [Objectives]float64
 	for _, v := range values {
@@ -127,14 +126,14 @@ func (r *rounds) see(t *Tracker, report *cluster.Report, shares []int) {
 	}
 }
 
-// delivery is what node i did in a round of wait seconds, and what is left of what it is at.
+// delivery is what node i delivered in a round of wait seconds, and when it will deliver the work under way.
 func (t *Tracker) delivery(i int, got *cluster.NodeReport, wait float64) cluster.Delivery {
 	n, node, left := &t.nodes[i], &t.cluster.Nodes[i], 0.0
 	if got.BusySize > 0 {
 		due := node.Finish(node.Slowed(n.base, n.slowdown), got.BusySize)
 		left = max(due-got.Busy, 0.2*due)
 		if n.overdue(node, got.Busy, got.BusySize) {
-			left = 0.2 * got.Busy // the longer it has been silent, the longer it may be
+			left = 0.2 * got.Busy // the longer it has been silent, the longer it may stay so
 		}
 	}
 	w := cluster.Delivery{At: wait - got.Idle, Took: got.Seconds, Size: got.Size, Behind: got.Behind, Power: node.Power}
@@ -151,7 +150,7 @@ func (t *Tracker) delivery(i int, got *cluster.NodeReport, wait float64) cluster
 	return w
 }
 
-// pace takes in what a round brought in its time.
+// pace updates the progress per second with a round.
 func (r *rounds) pace(t *Tracker, report *cluster.Report) {
 	if present(report) == 0 {
 		return
@@ -192,7 +191,7 @@ func (t *Tracker) SetRule(c cluster.Collect, nodes int) {
 }
 
 // overdue says whether a node has been at a share for so long that it is silent rather than
-// slow, by what was measured of it: the belief itself follows what is overdue.
+// slow. It compares with measurements, because the belief follows overdue work.
 func (n *track) overdue(node *cluster.Node, busy float64, share int) bool {
 	slowdown := n.slowdown
 	if n.count > 0 {

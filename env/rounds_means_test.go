@@ -8,7 +8,7 @@ import (
 	"evenkeel/env/internal/envtest"
 )
 
-// Where only every third node is looked at, as there are so many, rules are worth what all nodes make them worth.
+// If only every third node of a large cluster is looked at, the rules have the values that all nodes give.
 func TestMeansOfSomeOfMany(t *testing.T) {
 	const nodes, scale = 2052, 50_000
 	c := envtest.Mixed(t, nodes)

@@ -129,8 +129,8 @@ func TestBestRuleFollowsTheWeights(t *testing.T) {
 	}
 }
 
-// Rules are worth choosing: under bursts the averages lead to much more progress than
-// waiting for everybody.
+// Choosing rules pays: under bursts the averages lead to much more progress than waiting
+// for all nodes.
 func TestChoosingRulesPays(t *testing.T) {
 	run := func(choose func(*player) int) float64 {
 		e := newPlayer(t, 16, "bursts")
@@ -230,7 +230,7 @@ func TestValuesByHand(t *testing.T) {
 	}
 }
 
-// What a report says of every node's work, by hand.
+// What a report says about every node's work, by hand.
 func TestSeeRound(t *testing.T) {
 	c := envtest.Mixed(t, 6)
 	c.Choices = cluster.Choices{Quorum: cluster.Quorums, Grace: cluster.Graces}

@@ -11,13 +11,13 @@ type seen struct {
 	size     int        // of the newest measurement, or of a late share
 	fresh    bool       // measured in the last round
 	late     bool       // known only to exceed a bound in the last round
-	busy     float64    // seconds at the work of busySize samples that is still under way
+	busy     float64    // seconds so far at busySize samples still under way
 	busySize int        // 0: none
 	share    float64    // arrival over the round's wait
 	age      float64    // of the gradient over the round's wait
 }
 
-// see takes in what a round that lasted wait seconds reports, except for a measurement.
+// see processes a node's part of the report of a round of wait seconds, except for a measurement.
 func (s *seen) see(r *cluster.NodeReport, wait float64) {
 	s.fresh, s.late = false, false
 	s.busy, s.busySize = r.Busy, r.BusySize
@@ -27,8 +27,8 @@ func (s *seen) see(r *cluster.NodeReport, wait float64) {
 	}
 }
 
-// silent is for how long a node that was lost in a round of wait seconds had been at work,
-// before the round is seen.
+// silent is how long a node that was lost in a round of wait seconds had been at work. Call
+// it before see.
 func (s *seen) silent(wait float64) float64 {
 	if s.busySize == 0 {
 		return wait
@@ -36,7 +36,7 @@ func (s *seen) silent(wait float64) float64 {
 	return s.busy + wait
 }
 
-// add takes in a measured slowdown.
+// add notes a measured slowdown.
 func (s *seen) add(m float64, r *cluster.NodeReport) {
 	s.size, s.seconds, s.fresh = r.Size, r.Seconds, true
 	copy(s.newest[1:], s.newest[:3])
@@ -47,9 +47,8 @@ func (s *seen) add(m float64, r *cluster.NodeReport) {
 	s.count++
 }
 
-// believable is the newest measurement, unless it is faster than the node is known to be and
-// the gain is large: then the slower of the last two counts. If the measurement were noise, all
-// nodes would wait.
+// believable is the newest measured slowdown. If it is below the level and the gain is large, the larger of the last two
+// counts, up to the level: if a fast measurement is noise, all nodes wait.
 func (s *seen) believable(gain, level float64) float64 {
 	const much = 0.25
 	m := s.newest[0]

@@ -47,8 +47,7 @@ func TestAdd(t *testing.T) {
 	}
 }
 
-// At a long-run level of 1: only what is faster than that is doubted, and only where much
-// is given on it.
+// At a long-run level of 1: only faster measurements are doubted, and only at a large gain.
 func TestBelievable(t *testing.T) {
 	for _, x := range []struct{ newest, before, gain, want float64 }{
 		{0.8, 0.9, 0.25, 0.8}, {0.8, 0.9, 0.26, 0.9}, {0.9, 0.8, 1, 0.9}, {0.8, 1.3, 1, 1}, {1, 1.3, 1, 1}, {1.2, 1.3, 1, 1.2},

@@ -12,17 +12,17 @@ import (
 // Absurd counts impossible values in reports.
 type Absurd struct {
 	Reports int `json:"reports"` // of another number of nodes: ignored
-	Waits   int `json:"waits"`   // rounds whose total wait is not a time above 0: a clock that jumped
-	Times   int `json:"times"`   // measurements that are no time, or far beyond the round
-	Sizes   int `json:"sizes"`   // measurements of more samples than were handed out
-	Values  int `json:"values"`  // ages, norms and the like that are no numbers
-	Frozen  int `json:"frozen"`  // measurements that were the same as three before though sizes differ; these count
+	Waits   int `json:"waits"`   // rounds whose total wait is not above 0: a clock jumped
+	Times   int `json:"times"`   // measured times that are impossible, or far beyond the round
+	Sizes   int `json:"sizes"`   // measurements of more samples than were handed out, or of fewer than 0
+	Values  int `json:"values"`  // ages, norms and other values that are not finite
+	Frozen  int `json:"frozen"`  // times that repeat although sizes change; they are believed
 }
 
 // Any says whether there was anything.
 func (a Absurd) Any() bool { return a != Absurd{} }
 
-// String says it in words; "" where there was nothing.
+// String describes the counts; "" if all are 0.
 func (a Absurd) String() string {
 	var parts []string
 	for _, p := range []struct {
@@ -30,11 +30,11 @@ func (a Absurd) String() string {
 		what string
 	}{
 		{a.Reports, "reports of another number of nodes"},
-		{a.Waits, "waits that are no time (a clock jumped)"},
-		{a.Times, "times that cannot be"},
-		{a.Sizes, "measurements of more samples than were handed out"},
-		{a.Values, "other values that are no numbers"},
-		{a.Frozen, "times that stay the same whatever the size (not passed over)"},
+		{a.Waits, "impossible waits (a clock jumped)"},
+		{a.Times, "impossible times"},
+		{a.Sizes, "impossible sizes"},
+		{a.Values, "other values that are not finite"},
+		{a.Frozen, "times that stay the same although sizes change (believed)"},
 	} {
 		if p.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
@@ -56,11 +56,11 @@ type Sieve struct {
 	Counts Absurd
 	clean  cluster.Report
 	why    []string // by node, of the newest report; "": nothing
-	said   bool     // why has something
+	said   bool     // why is not all empty
 	before []repeat
 }
 
-// repeat is a node's newest measurement, and how often it was the same though its size was not.
+// repeat is a node's newest measurement, and how often its time repeated although the size changed.
 type repeat struct {
 	seconds    float64
 	size, same int
@@ -74,8 +74,8 @@ func (s *Sieve) Why(node int) string {
 	return ""
 }
 
-// Clean returns a report of c without its impossible values, nil if nothing is left. sizes are the shares that were handed
-// out, and beyond says that nodes could do more. The report itself is not changed; the result is valid until the next call.
+// Clean returns a report of c without its impossible values; nil if it has another number of nodes. sizes are the shares that
+// were handed out, and beyond says that nodes could do more. The report is not changed; the result is valid until the next call.
 func (s *Sieve) Clean(c *cluster.Cluster, report *cluster.Report, sizes []int, beyond bool) *cluster.Report {
 	if len(report.Nodes) != len(c.Nodes) || len(sizes) != len(c.Nodes) {
 		s.Counts.Reports++
@@ -120,7 +120,7 @@ func (s *Sieve) Clean(c *cluster.Cluster, report *cluster.Report, sizes []int, b
 	return out
 }
 
-// own is the report as a copy.
+// own returns the sieve's copy of the report.
 func (s *Sieve) own(report *cluster.Report) *cluster.Report {
 	if report == &s.clean {
 		return report
@@ -133,28 +133,28 @@ func (s *Sieve) own(report *cluster.Report) *cluster.Report {
 
 func (s *Sieve) say(node int, why string) { s.why[node], s.said = why, true }
 
-// broken says whether a number beside the measurement is none.
+// broken says whether a value beside the measurement is not finite.
 func broken(n *cluster.NodeReport) bool {
 	sum := n.Age + n.Norm + n.Agree + n.Idle + n.Busy + n.Joules
 	return math.IsNaN(sum) || math.IsInf(sum, 0)
 }
 
-// wrong says what is wrong with a node's measurement of at most so many samples, in a round of wait seconds, and which
-// counter counts it; nil: nothing is wrong.
+// wrong says what is wrong with a node's measurement of at most most samples, in a round of wait seconds, and which
+// counter counts it; nil: nothing is wrong, and why is the text for other values.
 func (s *Sieve) wrong(n *cluster.NodeReport, most int, wait float64) (counter *int, why string) {
 	whole := n.Status == cluster.In || n.Status == cluster.Refused
 	switch t := n.Seconds; {
 	case !whole && n.Status != cluster.Late:
 	case !(t >= 0) || t == 0 && whole || t > mostSeconds || n.Behind == 0 && wait > 0 && t > farBeyond*wait+slackBeyond:
-		return &s.Counts.Times, fmt.Sprintf("a time of %g s", t)
+		return &s.Counts.Times, fmt.Sprintf("an impossible time of %g s", t)
 	case n.Size < 0 || whole && n.Size > most:
-		return &s.Counts.Sizes, fmt.Sprintf("a measurement of %d samples, more than it was handed", n.Size)
+		return &s.Counts.Sizes, fmt.Sprintf("an impossible size of %d samples", n.Size)
 	}
-	return nil, "a value that is no number"
+	return nil, "a value that is not finite"
 }
 
-// mend takes the impossible values out of a node's part of a report; counter counts a wrong measurement, nil: it is sound. The
-// only thing learnt from a wrong measurement is that the node is there.
+// mend removes the impossible values from a node's part of a report; counter counts a wrong measurement, nil: it is sound. A
+// wrong measurement shows only that the node is there.
 func (s *Sieve) mend(n *cluster.NodeReport, values bool, counter *int) {
 	if values {
 		s.Counts.Values++
@@ -170,7 +170,7 @@ func (s *Sieve) mend(n *cluster.NodeReport, values bool, counter *int) {
 	}
 }
 
-// repeated counts measurements that stay the same though sizes do not.
+// repeated counts measured times that stay the same although sizes change.
 func (s *Sieve) repeated(i int, n *cluster.NodeReport) {
 	b := &s.before[i]
 	switch {
@@ -182,6 +182,6 @@ func (s *Sieve) repeated(i int, n *cluster.NodeReport) {
 	b.seconds, b.size = n.Seconds, n.Size
 	if b.same >= frozenAfter {
 		s.Counts.Frozen++
-		s.say(i, fmt.Sprintf("%g s again, whatever its size; believed all the same", n.Seconds))
+		s.say(i, fmt.Sprintf("%g s again, although its size changed; believed", n.Seconds))
 	}
 }

@@ -23,7 +23,7 @@ func sieved(t *testing.T, change func(r *cluster.Report), beyond bool) (*Sieve, 
 	return &s, r, s.Clean(c, r, []int{12, 8}, beyond)
 }
 
-// What is taken out of a report, how it is counted, and what it is called.
+// What is removed from a report, how it is counted, and how it is described.
 func TestSieve(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	for name, x := range map[string]struct {
@@ -33,25 +33,25 @@ func TestSieve(t *testing.T) {
 		why    string
 	}{
 		"nothing":              {func(*cluster.Report) {}, false, Absurd{}, ""},
-		"a time of 0":          {func(r *cluster.Report) { r.Nodes[0].Seconds = 0 }, false, Absurd{Times: 1}, "a time of 0 s"},
-		"below 0":              {func(r *cluster.Report) { r.Nodes[0].Seconds = -1 }, false, Absurd{Times: 1}, "a time of -1 s"},
-		"no number":            {func(r *cluster.Report) { r.Nodes[0].Seconds = nan }, false, Absurd{Times: 1}, "a time of NaN s"},
-		"infinite":             {func(r *cluster.Report) { r.Nodes[0].Seconds = inf }, false, Absurd{Times: 1}, "a time of +Inf s"},
-		"a billion":            {func(r *cluster.Report) { r.Nodes[0].Seconds = 1e9 }, false, Absurd{Times: 1}, "a time of 1e+09 s"},
-		"far beyond the round": {func(r *cluster.Report) { r.Nodes[0].Seconds = 261 }, false, Absurd{Times: 1}, "a time of 261 s"},
-		"a month, in as long":  {func(r *cluster.Report) { r.Wait, r.Nodes[0].Seconds = 2.6e6*time.Second, 2.6e6 }, false, Absurd{Times: 1}, "a time of 2.6e+06 s"},
+		"a time of 0":          {func(r *cluster.Report) { r.Nodes[0].Seconds = 0 }, false, Absurd{Times: 1}, "an impossible time of 0 s"},
+		"below 0":              {func(r *cluster.Report) { r.Nodes[0].Seconds = -1 }, false, Absurd{Times: 1}, "an impossible time of -1 s"},
+		"no number":            {func(r *cluster.Report) { r.Nodes[0].Seconds = nan }, false, Absurd{Times: 1}, "an impossible time of NaN s"},
+		"infinite":             {func(r *cluster.Report) { r.Nodes[0].Seconds = inf }, false, Absurd{Times: 1}, "an impossible time of +Inf s"},
+		"a billion":            {func(r *cluster.Report) { r.Nodes[0].Seconds = 1e9 }, false, Absurd{Times: 1}, "an impossible time of 1e+09 s"},
+		"far beyond the round": {func(r *cluster.Report) { r.Nodes[0].Seconds = 261 }, false, Absurd{Times: 1}, "an impossible time of 261 s"},
+		"a month, in as long":  {func(r *cluster.Report) { r.Wait, r.Nodes[0].Seconds = 2.6e6*time.Second, 2.6e6 }, false, Absurd{Times: 1}, "an impossible time of 2.6e+06 s"},
 		"not so far":           {func(r *cluster.Report) { r.Nodes[0].Seconds = 259 }, false, Absurd{}, ""},
 		"of an older round":    {func(r *cluster.Report) { r.Nodes[0].Seconds, r.Nodes[0].Behind = 261, 1 }, false, Absurd{}, ""},
-		"refused":              {func(r *cluster.Report) { r.Nodes[0].Status, r.Nodes[0].Seconds = cluster.Refused, 0 }, false, Absurd{Times: 1}, "a time of 0 s"},
+		"refused":              {func(r *cluster.Report) { r.Nodes[0].Status, r.Nodes[0].Seconds = cluster.Refused, 0 }, false, Absurd{Times: 1}, "an impossible time of 0 s"},
 		"late, nothing known":  {func(r *cluster.Report) { r.Nodes[0].Status, r.Nodes[0].Seconds = cluster.Late, 0 }, false, Absurd{}, ""},
-		"late, no number":      {func(r *cluster.Report) { r.Nodes[0].Status, r.Nodes[0].Seconds = cluster.Late, nan }, false, Absurd{Times: 1}, "a time of NaN s"},
+		"late, no number":      {func(r *cluster.Report) { r.Nodes[0].Status, r.Nodes[0].Seconds = cluster.Late, nan }, false, Absurd{Times: 1}, "an impossible time of NaN s"},
 		"lost":                 {func(r *cluster.Report) { r.Nodes[0].Status, r.Nodes[0].Seconds = cluster.Lost, nan }, false, Absurd{}, ""},
-		"more than handed out": {func(r *cluster.Report) { r.Nodes[0].Size = 13 }, false, Absurd{Sizes: 1}, "a measurement of 13 samples, more than it was handed"},
-		"below no samples":     {func(r *cluster.Report) { r.Nodes[0].Size = -1 }, true, Absurd{Sizes: 1}, "a measurement of -1 samples, more than it was handed"},
+		"more than handed out": {func(r *cluster.Report) { r.Nodes[0].Size = 13 }, false, Absurd{Sizes: 1}, "an impossible size of 13 samples"},
+		"below no samples":     {func(r *cluster.Report) { r.Nodes[0].Size = -1 }, true, Absurd{Sizes: 1}, "an impossible size of -1 samples"},
 		"more, by a deadline":  {func(r *cluster.Report) { r.Nodes[0].Size = 13 }, true, Absurd{}, ""},
 		"more, of an older":    {func(r *cluster.Report) { r.Nodes[0].Size, r.Nodes[0].Behind = 13, 2 }, false, Absurd{}, ""},
-		"a norm":               {func(r *cluster.Report) { r.Nodes[0].Norm = nan }, false, Absurd{Values: 1}, "a value that is no number"},
-		"an age":               {func(r *cluster.Report) { r.Nodes[0].Age = -inf }, false, Absurd{Values: 1}, "a value that is no number"},
+		"a norm":               {func(r *cluster.Report) { r.Nodes[0].Norm = nan }, false, Absurd{Values: 1}, "a value that is not finite"},
+		"an age":               {func(r *cluster.Report) { r.Nodes[0].Age = -inf }, false, Absurd{Values: 1}, "a value that is not finite"},
 		"a clock that jumps":   {func(r *cluster.Report) { r.Wait = -time.Hour }, false, Absurd{Waits: 1}, ""},
 		"no samples counted":   {func(r *cluster.Report) { r.Counted = nan }, false, Absurd{Values: 1}, ""},
 		"another number":       {func(r *cluster.Report) { r.Nodes = r.Nodes[:1] }, false, Absurd{Reports: 1}, ""},
@@ -101,8 +101,8 @@ func TestSieveLeastShare(t *testing.T) {
 	}
 }
 
-// A node whose every report is the same is counted once sizes have changed three times; equal sizes may take
-// the same time, and what it says is believed.
+// A node that always reports the same time is counted after three changes of its size, not at equal sizes, and is
+// believed.
 func TestSieveFrozen(t *testing.T) {
 	c := &cluster.Cluster{GlobalBatch: 20, Nodes: []cluster.Node{{Limit: profile.NoLimit}}}
 	var s Sieve

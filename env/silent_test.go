@@ -6,8 +6,8 @@ import (
 	"evenkeel/env/internal/envtest"
 )
 
-// A node is silent beyond three times what its measured speed says, whatever is believed of it
-// meanwhile.
+// A node is silent beyond three times what its measured speed predicts, whatever the belief
+// is.
 func TestSilent(t *testing.T) {
 	c := envtest.Mixed(t, 4)
 	tracker := NewTracker(c)
@@ -21,7 +21,7 @@ func TestSilent(t *testing.T) {
 	set(0, 9, 1, 1, 3.1*expect(0, 1))
 	set(1, 9, 1, 2, 3.1*expect(1, 1)) // it was slower just now
 	set(2, 9, 2, 1, 3.1*expect(2, 2))
-	set(3, 0, 1, 0, 3.1*expect(3, 1)) // never measured: only the belief speaks
+	set(3, 0, 1, 0, 3.1*expect(3, 1)) // not measured: the belief decides
 	if got := tracker.Silent(nil); got != 2 {
 		t.Errorf("%d are silent, want 2", got)
 	}

@@ -9,7 +9,7 @@ import (
 	"evenkeel/env/internal/envtest"
 )
 
-// A learning rate follows the scale only where it is sure; the rest of the agent uses the best guess.
+// A learning rate follows the scale only if it is sure; the rest of the agent uses the estimate.
 func TestSureScale(t *testing.T) {
 	tracker := NewTracker(envtest.Mixed(t, 2))
 	for k := range 10 {

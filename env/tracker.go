@@ -16,10 +16,10 @@ type Tracker struct {
 	nodes   []track
 	fleet   fleet
 	round   *rounds
-	judges  bool // rules are free
+	judges  bool // the policy chooses the rule
 	noise   gradient.NoiseScale
 	scale   float64 // gradient noise scale, in samples; 0: unknown
-	spread  float64 // expected maximum of a standard normal number per node
+	spread  float64 // about the expected maximum of one standard normal number per node
 	rounds  int
 	finish  float64 // seconds, last predicted
 }
@@ -29,19 +29,19 @@ type track struct {
 	belief
 	filter
 	seen
-	pooled float64 // deviation, drawn towards the fleet's as far as the nodes' differ by chance
-	logged float64 `state:"-"` // logNoise of the newest measurement's deviation; 0: not kept
+	pooled float64 // deviation, shrunk towards the fleet's (pool)
+	logged float64 `state:"-"` // logNoise of the newest measurement; 0: not kept
 }
 
 // fleet is what holds for the round as a whole.
 type fleet struct {
 	residual, absolute, product, deviation float64
-	risen, stayed                          float64 // sudden slowdowns, and how many of them lasted, forgetting
-	passed                                 float64 // by how much those that did not last were above the level, summed, forgetting
+	risen, stayed                          float64 // sudden slowdowns, and those that lasted, with forgetting
+	passed                                 float64 // summed excess over the level of those that did not last, with forgetting
 	jumps                                  float64 // sudden slowdowns per node and round, moving average
 	slow                                   float64 // share of nodes well above their level
 	missing                                float64 // share of nodes without a measurement
-	excess                                 float64 // wait over what was predicted, - 1
+	excess                                 float64 // wait over the predicted one, - 1
 	predicted                              float64
 }
 
@@ -60,11 +60,11 @@ func spread(n int) float64 {
 	return math.Sqrt2 * math.Erfinv(1-2/float64(max(n, 3)))
 }
 
-// Spread is the expected maximum of the nodes' noise, in deviations.
+// Spread is about the expected maximum of the nodes' noise, in deviations.
 func (t *Tracker) Spread() float64 { return t.spread }
 
 // marginUnit is the unit of safety margins, in deviations: the fleet's spread, and less
-// if a round has several spikes anyway, which hide the noise of the other nodes.
+// if a round has several spikes, which hide the noise of the other nodes.
 func (t *Tracker) marginUnit() float64 {
 	if t.round.rule.Quorum < 1 {
 		return t.spread
@@ -72,17 +72,17 @@ func (t *Tracker) marginUnit() float64 {
 	return t.spread * Hidden(t.fleet.jumps*float64(len(t.nodes)))
 }
 
-// Hidden is the share of the best safety margin that is left where a round holds so many
-// spikes.
+// Hidden is the share of the best safety margin that is left if a round has so many spikes
+// on average.
 func Hidden(spikes float64) float64 { return 1 / (1 + 0.07*spikes*spikes) }
 
-// Noise is node i's noise, as measured, over the usual one; at least 1.
+// Noise is node i's deviation over the prior's; at least 1.
 func (t *Tracker) Noise(i int) float64 { return max(1, t.nodes[i].pooled/priorDeviation) }
 
 // Late reports whether node i had not delivered by the end of the last round.
 func (t *Tracker) Late(i int) bool { return t.nodes[i].late }
 
-// Observe takes in a round: the gradients received, the total wait, the times.
+// Observe processes a round's report: the gradients received, the total wait, the times.
 func (t *Tracker) Observe(report *cluster.Report) { t.observe(report, t.judges, nil) }
 
 // Watch is Observe for a tracker that would have handed out other shares: rules are judged as if nodes had worked on
@@ -147,13 +147,13 @@ func (t *Tracker) observe(report *cluster.Report, judge bool, shares []int) {
 	t.rounds++
 }
 
-// learn takes in how many nodes were suddenly slower a round ago, how many of these still are, and the summed excess of the others.
+// learn counts how many nodes were suddenly slower a round ago, how many of these still are, and the summed excess of the others.
 func (f *fleet) learn(risen, stayed, passed float64) {
 	keep := math.Pow(riseKeep, risen)
 	f.risen, f.stayed, f.passed = keep*f.risen+risen, keep*f.stayed+stayed, keep*f.passed+passed
 }
 
-// odds are those that a node that is suddenly slower stays so.
+// odds are the odds that a sudden slowdown lasts.
 func (f *fleet) odds() float64 { return (f.stayed + 0.5) / (f.risen - f.stayed + 0.5) }
 
 // add adds a node that was measured to the sums.
@@ -182,8 +182,8 @@ func (f *fleet) average(nodes float64) {
 	f.slow /= nodes
 }
 
-// measure takes in a whole measurement and reports whether the node is suddenly slower. Of a round that ends at a deadline (timed) it says
-// nothing of the line's form: the time is given and the size follows from the pace, so the line through such rounds is flat, all overhead.
+// measure processes a measurement and reports whether the node is suddenly slower. Rounds that end at a deadline (timed) say
+// nothing about the line's form: their time is given and the size follows from the pace, so a line through them is all overhead.
 func (n *track) measure(node *cluster.Node, r *cluster.NodeReport, timed bool) bool {
 	size := node.Cost(r.Size)
 	if n.unknown && n.count == 0 {
@@ -215,8 +215,8 @@ func (n *track) measure(node *cluster.Node, r *cluster.NodeReport, timed bool) b
 	return jump && residual > 0
 }
 
-// NoiseScale is the gradient noise scale in samples, as the gradients' norms show it; 0 if
-// nothing does.
+// NoiseScale is the gradient noise scale in samples, estimated from the gradients' norms; 0 if
+// there is no estimate.
 func (t *Tracker) NoiseScale() float64 { return t.scale }
 
 // SureScale is NoiseScale if it is known well enough to set a learning rate by; otherwise 0.
@@ -238,8 +238,8 @@ func (t *Tracker) Apply(actions []int, perf []cluster.Performance) {
 	}
 }
 
-// apply updates a node by an action, where margins have that unit, and returns the
-// parameters to allocate by.
+// apply updates a node by an action, given the unit of margins, and returns the parameters
+// to allocate by.
 func (n *track) apply(a *Action, node *cluster.Node, unit float64) cluster.Performance {
 	n.gain, n.margin = 0, a.Margin*unit
 	if n.fresh {
@@ -264,8 +264,8 @@ func (t *Tracker) Predict(finish float64) { t.fleet.predicted, t.finish = finish
 func clip(x, limit float64) float64 { return min(max(x, -limit), limit) }
 
 // Adopt takes over what o knows about nodes that are in both: node i of t is node from[i] of o; below 0: o does not have it.
-// Unfinished work is forgotten. A node without any knowledge, not even a profile, is assumed to be the mean of the others. Call
-// it before the first round.
+// Unfinished work is forgotten. A node without a profile or a measurement is assumed to be as fast as the others on average.
+// Call it before the first round.
 func (t *Tracker) Adopt(o *Tracker, from []int) {
 	sum, count := 0.0, 0.0
 	for i, k := range from {
@@ -277,7 +277,7 @@ func (t *Tracker) Adopt(o *Tracker, from []int) {
 		t.nodes[i] = n
 		if n.count > 0 {
 			per := n.base.PerSample
-			if n.form.doubt > 0 { // what is taken for overhead may be none
+			if n.form.doubt > 0 { // what looks like overhead may grow with the size
 				per += (n.base.Overhead - t.cluster.Nodes[i].Network) / n.form.at
 			}
 			sum += per * n.slowdown

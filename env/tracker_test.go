@@ -87,7 +87,7 @@ func TestFilterIsAKalmanFilter(t *testing.T) {
 			z := 1.3 + 0.1*rng.NormFloat64()
 			r.round(filter, z, 1)
 			cautious := z
-			if z < n.level { // faster than ever: the slower of two, up to what is known
+			if z < n.level { // faster than the level: the slower of two, up to the level
 				cautious = min(max(z, last), n.level)
 			}
 			gain := twin.step(z, cautious, a.Drift)
@@ -269,8 +269,8 @@ func (r *rig) late(factor float64) *cluster.Report {
 	return report
 }
 
-// A node that is still computing, but not for longer than expected, keeps its belief and
-// is expected after what is left; one that is overdue is judged by its action's guess.
+// The belief about a node that is still computing, but not overdue, stays, and the node is expected
+// after the time left; an overdue node is judged by its action's guess.
 func TestLateNodes(t *testing.T) {
 	for _, a := range updates {
 		r, index := newRig(t, 2), action(t, a.Trust, a.Drift)

@@ -21,7 +21,7 @@ func TestRefusedRegistration(t *testing.T) {
 	}{
 		{`{"id":"12345678","global_batch":8,"deadline":"soon","ranks":[{"name":"a"}]}`, 422, began + `deadline is "soon"; write a duration`},
 		{`{"id":"12345678","global_batch":8,"deadline":5,"ranks":[{"name":"a"}]}`, 422, began + `deadline expected string`}, // by the schema
-		{`{"id":"12345678","global_batch":8,"ranks":[{"name":"a"},{"name":"a"}]}`, 422, began + `ranks[1].name "a" is rank 0 too`},
+		{`{"id":"12345678","global_batch":8,"ranks":[{"name":"a"},{"name":"a"}]}`, 422, began + `ranks[1].name "a" is also the name of rank 0`},
 		{`{"id":"12345678","global_batch":8,"ranks":[{"name":"a"}],"` + "\u001b" + strings.Repeat("x", 1000) + `":1}`, 0, began},
 		{`{"id":"12345678","global_batch":8,"ranks":[{"name":"a"}]}`, 201, ""},
 	} {

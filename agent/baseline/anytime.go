@@ -7,9 +7,9 @@ import (
 
 // anytime is Anytime MiniBatch (Ferdinand, Al-Lawati, Draper and Nokleby, ICLR 2019): all
 // nodes compute for the same fixed time and hand in what they have done, weighted by
-// samples. The time is chosen so that a global batch is expected in it. Deviations: it is
-// chosen by the rates of the first rounds rather than from a model of the nodes, and what
-// a node has begun but not finished is lost (there, gradients are computed one by one).
+// samples. The time is the one in which a global batch is expected. Deviations: it follows
+// from the rates of the first rounds, not from a model of the nodes, and an unfinished
+// micro-step is lost (in the paper, gradients are computed one by one).
 type anytime struct {
 	cluster *cluster.Cluster
 	steps   Steps
@@ -21,7 +21,7 @@ type anytime struct {
 	alloc   cluster.Allocator
 }
 
-// anytimeRounds is how many rounds the fixed time is chosen by.
+// anytimeRounds is the number of rounds that set the fixed time.
 const anytimeRounds = 20
 
 // NewAnytime returns Anytime MiniBatch; factor multiplies the time in which a global batch

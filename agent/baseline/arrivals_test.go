@@ -71,7 +71,7 @@ func TestArrivalsByHand(t *testing.T) {
 	check(times, sizes, nil, nil)
 	times, sizes = complete(&a, 8.5, 1.5, x, y, cluster.NodeReport{Status: cluster.Lost})
 	check(times, sizes, [][]float64{{1, 1.5}, {1, 1.5}}, [][]int{{3, 4}, {3, 4}})
-	// One that never comes back counts at what has passed, in the end.
+	// A node that does not come back counts with the time that has passed, in the end.
 	for k := range arrivalPatience + 1 {
 		start := 10 + 1.5*float64(k)
 		times, sizes = complete(&a, start, 1.5, x, y, cluster.NodeReport{Status: cluster.Late, Seconds: start - 8.5, Size: 6, Busy: start - 8.5, BusySize: 6})

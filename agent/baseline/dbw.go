@@ -64,7 +64,7 @@ func (p *dbw) Decide(report *cluster.Report, present []bool, plan *cluster.Plan)
 // dbwRule waits for the K of rank k.
 func dbwRule(k int) cluster.Rule { return cluster.Rule{Quorum: float64(k+1) / dbwRanks} }
 
-// learn takes in the arrivals of a round.
+// learn updates the averages with the arrivals of a round.
 func (p *dbw) learn(r *arrivalRound) {
 	if len(r.sorted) == 0 {
 		return

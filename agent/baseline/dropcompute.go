@@ -57,7 +57,7 @@ func (p *dropCompute) Decide(report *cluster.Report, present []bool, plan *clust
 	return p.waterFill.Decide(report, present, plan)
 }
 
-// learn takes in the arrivals of a round.
+// learn adds the arrivals of a round to the window.
 func (p *dropCompute) learn(r *arrivalRound) {
 	n := len(r.sorted)
 	if n == 0 {

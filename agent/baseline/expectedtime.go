@@ -5,10 +5,10 @@ import (
 	"evenkeel/cluster"
 )
 
-// expectedTime is the rule of hivemind's progress_tracker.py: peers accumulate until all together
-// have the global batch, which is expected after the remaining samples over the sum of
-// the moving averages of their rates. Deviation: the time is foreseen when the round
-// opens, not corrected as peers report in its course.
+// expectedTime is the rule of hivemind's progress_tracker.py: peers accumulate until together they
+// have the global batch. The expected time is the number of remaining samples over the sum
+// of the moving averages of their rates. Deviation: the time is set when the round opens,
+// and not corrected as peers report.
 type expectedTime struct {
 	cluster *cluster.Cluster
 	steps   Steps

@@ -24,9 +24,8 @@ type oracle struct {
 	alloc   cluster.Allocator
 }
 
-// NewOracle returns the oracle. It knows the true rates but not the noise of a round,
-// unless it is the one of hindsight.
-// In the first round the lag-1 oracle knows only the profiles.
+// NewOracle returns the oracle. It knows the true rates, and with config.Noise the noise of
+// the round. In the first round the lag-1 oracle knows only the profiles.
 func NewOracle(c *cluster.Cluster, truth TruthSource, config Oracle) agent.Policy {
 	c = c.Revealed()
 	return &oracle{

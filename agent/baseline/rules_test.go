@@ -155,7 +155,7 @@ func TestDropGraces(t *testing.T) {
 	}
 }
 
-// A rule waits for a late node no longer than it pays, whatever its time turns out to be.
+// A rule waits for a late node only while that pays, whatever its time is.
 func TestRulesUnderLateNodes(t *testing.T) {
 	c := agenttest.Lines(t, 30, 0.1, 0.1, 0.1)
 	for name, p := range map[string]agent.Policy{

@@ -34,8 +34,8 @@ type NodeDeadline struct {
 	Sizes            []int   `json:"sizes,omitempty"`    // all micro-batches that it takes, rising to micro_batch; none: any from Least
 }
 
-// setDeadline adds the deadline of the cluster's round rule. One that follows from the
-// predicted finish time does so by these performance parameters.
+// setDeadline adds the deadline of the cluster's round rule. perf gives the predicted finish
+// time, from which a deadline may follow.
 func (s *Sizes) setDeadline(c *cluster.Cluster, perf []cluster.Performance) {
 	r := &c.Collect
 	if !r.Timed() {
@@ -88,7 +88,7 @@ func (s *Sizes) checkDeadline(bad func(path, format string, args ...any)) {
 	for i := range s.Nodes {
 		n, path := &s.Nodes[i], fmt.Sprintf("nodes[%d].deadline", i)
 		if (n.Deadline != nil) != (d != nil && n.Share > 0) {
-			bad(path, "must be there for every rank if the sizes have a deadline, and else nowhere")
+			bad(path, "must be given for every rank if the sizes have a deadline, and otherwise left out")
 			continue
 		}
 		if n.Deadline != nil {
@@ -113,7 +113,7 @@ func (d *NodeDeadline) check(path string, n *Node, of *Deadline, bad func(path, 
 
 func positive(v float64) bool { return v > 0 && !math.IsInf(v, 1) }
 
-// variables of a rank that is to stop in time.
+// variables returns the environment variables about the deadline.
 func (d *NodeDeadline) variables(of *Deadline) []variable {
 	sizes := make([]string, len(d.Sizes))
 	for i, b := range d.Sizes {

@@ -73,7 +73,7 @@ type Sizes struct {
 	LearningRateFactor  float64 `json:"learning_rate_factor,omitempty"`  // (0, 1000]
 	// EqualSteps is the number of micro-steps of every rank, whose sizes then differ by at most one sample; 0: each rank has its own.
 	EqualSteps int `json:"equal_steps,omitempty"`
-	// Deadline says when the ranks stop to accumulate; nil: each works off its share.
+	// Deadline says when the ranks stop accumulating; nil: each computes its share.
 	Deadline *Deadline `json:"deadline,omitempty"`
 	Nodes    []Node    `json:"nodes"` // in the cluster's order
 }
@@ -208,7 +208,7 @@ func (s Sizes) Validate() error {
 	return errors.Join(errs...)
 }
 
-// check reports whether the share can be counted, after it said what is wrong with it.
+// check reports the node's faults to bad, and returns whether its share can be counted.
 func (n *Node) check(path string, equal int, bad func(path, format string, args ...any)) bool {
 	if n.Share < 0 || n.Share > cluster.MaxGlobalBatch {
 		bad(path+".share", "is %d; it must be at least 1, or 0 for a node that takes no part", n.Share)

@@ -30,7 +30,7 @@ func Formats() []Format {
 			also: []string{"schema"}, write: writeJSON,
 		}, {
 			Name: "csv", Description: "a table, one node a line",
-			NoDeadline: "csv has no deadline, and its gradient weights hold without one",
+			NoDeadline: "csv cannot carry a deadline, and its gradient weights hold only without one",
 			also:       []string{"table", "tsv"}, write: writeCSV,
 		}, {
 			Name: "torchrun", Description: "a shell script to source: environment variables by $RANK",
@@ -92,7 +92,7 @@ func writeJSON(b *bytes.Buffer, s Sizes) error {
 	return nil
 }
 
-// optional returns the fields of equal micro-steps, of the learning rate and of the deadline, one a line, as far as there are any.
+// optional returns the fields of equal micro-steps, the learning rate and the deadline, if any, one per line.
 func (s *Sizes) optional(indent string) string {
 	var b strings.Builder
 	field := func(name, value string) { fmt.Fprintf(&b, "%s\"%s\": %s,\n", indent, name, value) }

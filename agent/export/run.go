@@ -24,11 +24,11 @@ const tooSlow = "too slow"
 // over all nodes by the same performance parameters. That leaves a node out if the others
 // finish sooner without it; LeftOut says so.
 //
-// A deadline of the cluster's round rule comes with them, unless all make the same number of micro-steps. One that is left
-// to the controller is the predicted finish time of the shares.
+// If the cluster's round rule has a deadline, the result has it too, except with equal numbers of micro-steps. An automatic one
+// is the predicted finish time of the shares.
 //
-// With a rule of Scalings, or if the policy chose the global batch, the factor of the
-// learning rate comes with them; without a rule it follows Sqrt. An error of the allocation
+// If scaling, one of Scalings, is given, or the policy chose the global batch, the result has
+// the factor of the learning rate; without scaling it follows Sqrt. An error of the allocation
 // wraps cluster.ErrCapacity if the nodes cannot hold the global batch.
 func FromRun(r Run, scaling string) (Sizes, error) {
 	c := *r.Cluster

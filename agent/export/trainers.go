@@ -17,7 +17,7 @@ func environment(s Sizes, rank int, n Node) []variable {
 		{"EVENKEEL_MICRO_STEPS", fmt.Sprint(n.MicroSteps)},
 		{"EVENKEEL_SHARE", fmt.Sprint(n.Share)},
 	}
-	if n.Deadline == nil { // by a deadline a rank weighs what it turns out to have, not what was planned
+	if n.Deadline == nil { // with a deadline, the weight follows from the samples that the rank has by then
 		all = append(all, variable{"EVENKEEL_GRADIENT_WEIGHT", decimal(n.GradientWeight)})
 	}
 	all = append(all, variable{"EVENKEEL_GLOBAL_BATCH", fmt.Sprint(s.GlobalBatch)}, variable{"EVENKEEL_NODE", word(n.Name)}, variable{"EVENKEEL_DEVICE", word(n.Device)})
@@ -68,8 +68,8 @@ export %s
 }
 
 // writeDeepSpeed writes a fragment that DeepSpeed accepts on every rank. DeepSpeed has one micro-batch for all ranks and asserts
-// train_batch_size = micro-batch x accumulation x ranks. It gets the mean micro-batch, rounded down; where that is not what the
-// ranks are to do, "unequal" says so. The real sizes are under "evenkeel", a key that it ignores.
+// train_batch_size = micro-batch x accumulation x ranks. It gets the mean micro-batch, rounded down; if that differs from the
+// shares, "unequal" says so. The real sizes are under "evenkeel", a key that it ignores.
 func writeDeepSpeed(b *bytes.Buffer, s Sizes) error {
 	ranks := s.Ranks()
 	accumulate, equal := ranks[0].MicroSteps, true
@@ -82,7 +82,7 @@ func writeDeepSpeed(b *bytes.Buffer, s Sizes) error {
 	micro := max(s.GlobalBatch/(len(ranks)*accumulate), 1)
 	unequal := ""
 	if !equal || micro*accumulate*len(ranks) != s.GlobalBatch {
-		unequal = fmt.Sprintf("    \"unequal\": %s,\n", quoted(fmt.Sprintf("DeepSpeed cannot express these shares: its own sizes are a mean. "+
+		unequal = fmt.Sprintf("    \"unequal\": %s,\n", quoted(fmt.Sprintf("DeepSpeed cannot express these shares; the sizes that it reads are a mean. "+
 			"The script must feed each rank its share in %d micro-steps and weight them.", accumulate)))
 	}
 	fmt.Fprintf(b, `{

@@ -77,7 +77,7 @@ func (g *Group) size() int {
 	return *g.Count
 }
 
-// nodeName is what tables, environment lines and Kubernetes can all carry.
+// nodeName is what tables, environment variables and Kubernetes all accept.
 var nodeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
 // group appends the nodes of group i of the file.
@@ -145,8 +145,8 @@ func (b *builder) network(n *cluster.Node, g *Group, path string) {
 	n.Network = g.Link.seconds(gradient)
 }
 
-// power sets what the node draws. Both values or none: without idle, waiting would look
-// free.
+// power sets what the node draws. A file gives both values or none: without idle, waiting
+// would look free.
 func (b *builder) power(n *cluster.Node, g *Group, device profile.Device, path string) {
 	n.Power = cluster.Power{Idle: device.IdleWatts, Busy: device.BusyWatts}
 	if g.Power == nil {

@@ -15,8 +15,8 @@ import (
 	"evenkeel/internal/badinput"
 )
 
-// Collect is the collect section. If the policy chooses quorum or grace, it chooses the
-// other too, or the other is one of the values that it may choose.
+// Collect is the collect section. If the policy chooses one of quorum and grace, the other
+// is its choice too, or one of the values that it may choose.
 type Collect struct {
 	Quorum       *Quorum  `yaml:"quorum,omitempty"` // nil: all
 	Grace        *Grace   `yaml:"grace,omitempty"`  // nil: 0; beside a quorum that the policy chooses: any of Graces
@@ -182,7 +182,7 @@ func choices(s string, set []float64) ([]float64, error) {
 	return out, nil
 }
 
-// choices decodes a sequence of values of a set; false where node is none.
+// choices decodes a sequence of values of a set; false if node is not a sequence.
 func (d *decoder) choices(path string, node ast.Node, set []float64, into *[]float64) bool {
 	list, ok := node.(*ast.SequenceNode)
 	if !ok {
@@ -213,8 +213,8 @@ func (c *choice) parse(s string) error {
 	return err
 }
 
-// member reads one value of a set that is not among the others. A whole number is none:
-// alone it would be a number of nodes.
+// member reads one value of a set that is not among the others. A whole number is not a
+// value: outside a list it is a number of nodes.
 func member(s string, set, others []float64) (float64, error) {
 	v, ok := fraction(s)
 	if n, err := strconv.Atoi(s); err == nil && n > 0 {
@@ -256,10 +256,10 @@ func (f *Collect) setDeadline(c *cluster.Cluster, quorum *Quorum, p *badinput.Fa
 		return
 	}
 	if quorum.Choices != nil || quorum.Count > 0 || quorum.Share > 0 && quorum.Share < 1 {
-		p.Add("collect.deadline", "stands beside a quorum below all: by a deadline everybody hands in what is done; leave one of the two out")
+		p.Add("collect.deadline", "excludes a quorum below all, because with a deadline every node hands in; leave one of the two out")
 	}
 	if c.Collect.Grace > 0 || c.Collect.GraceShare > 0 {
-		p.Add("collect.grace", "means nothing beside a deadline, by which everybody hands in; leave one of the two out")
+		p.Add("collect.grace", "means nothing with a deadline, at which every node hands in; leave one of the two out")
 	}
 	c.Collect.Deadline, c.Collect.DeadlineShare, c.Collect.AutoDeadline = f.Deadline.Duration.std(), f.Deadline.Share, f.Deadline.Auto
 	c.Collect.Whole, c.Collect.Reserve = f.Steps == wholeSteps, cluster.DefaultReserve

@@ -276,7 +276,7 @@ func entries(node ast.Node) ([]*ast.MappingValueNode, bool) {
 	return nil, false
 }
 
-// text is what a single value says, false for lists and mappings.
+// text is the text of a single value; false for lists and mappings.
 func text(node ast.Node) (string, bool) {
 	switch n := node.(type) {
 	case *ast.StringNode:

@@ -13,7 +13,7 @@ import (
 // maxFaults is how many faults of one file are listed.
 const maxFaults = 20
 
-// fileError is the faults as one error, in the order of the lines, each with its line quoted.
+// fileError returns the faults as one error, in the order of the lines, each with its line quoted.
 func fileError(faults badinput.Faults, name string, source []byte, lines map[string]int) error {
 	for i := range faults {
 		faults[i].Line = cmp.Or(faults[i].Line, lineOf(lines, faults[i].Path))

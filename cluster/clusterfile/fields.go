@@ -9,8 +9,8 @@ import (
 	"evenkeel/cluster"
 )
 
-// Batch is the global batch in a file: a number of samples or, if the policy chooses
-// it, its first value and its bounds.
+// Batch is the global batch in a file: a number of samples, or the first value and the
+// bounds if the policy chooses it.
 type Batch struct {
 	Start int `yaml:"start"`
 	Least int `yaml:"least"` // 1..Start; both 0: Start stands

@@ -15,9 +15,9 @@ import (
 	"evenkeel/internal/badinput"
 )
 
-// ReadTopology parses the nodes and switches of a cluster file, which needs neither a workload nor a batch for it.
-// name appears in errors, which wrap ErrFile and quote the faulty line. catalogue serves for the memory of devices
-// where the file has none; nil: none is known.
+// ReadTopology parses the nodes and switches of a cluster file, which needs no workload and no batch for this.
+// name appears in errors, which wrap ErrFile and quote the faulty line. The catalogue (nil: none) gives the memory of
+// devices for which the file has none.
 func ReadTopology(r io.Reader, name string, catalogue *profile.Catalogue) (*cluster.Topology, error) {
 	var f File
 	d, source, err := decode(r, name, &f)

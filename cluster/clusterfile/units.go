@@ -54,7 +54,7 @@ func (d *Duration) parse(s string) error {
 // fraction reads "0.1" or "10%".
 func fraction(s string) (float64, bool) {
 	digits, percent := strings.CutSuffix(strings.TrimSpace(s), "%")
-	if strings.ContainsAny(digits, "_xX") { // of Go's own notation, which clients in other languages do not read
+	if strings.ContainsAny(digits, "_xX") { // Go's notation, which clients in other languages do not read
 		return 0, false
 	}
 	v, err := strconv.ParseFloat(digits, 64)

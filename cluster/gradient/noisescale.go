@@ -8,32 +8,31 @@ import (
 	"evenkeel/internal/stats"
 )
 
-// NoiseScale estimates the gradient noise scale S, the batch at which noise and gradient are
-// level, as AdaptDL does (Qiao et al., "Pollux", OSDI 2021; McCandlish et al. 2018, appendix
-// A.1): the gradient of b samples has a mean square of |G|^2 + V/b, so the squares of the nodes' gradients and
-// of their aggregate tell the two apart, and S = V/|G|^2. Each of the two is averaged over rounds, and only
-// then divided: a quotient of noisy numbers is too large in the mean. Deviations: nodes have unequal
+// NoiseScale estimates the gradient noise scale S, the batch at which the gradient's variance equals its
+// square, as AdaptDL does (Qiao et al., "Pollux", OSDI 2021; McCandlish et al. 2018, appendix
+// A.1): the squared norm of the gradient of b samples is |G|^2 + V/b on average, so the squares of the nodes'
+// gradients and of their aggregate tell |G|^2 and V apart, and S = V/|G|^2. Each is averaged over rounds
+// before the division: a ratio of noisy numbers is too large on average. Deviations: nodes have unequal
 // batches, and the squares count by samples, so that the mean over n nodes of b samples in total is
 // that of n equal ones, |G|^2 + n V/b; squares are relative to a round's aggregate, as the
 // reported norms are; and averages forget by rounds, not by gradients.
 type NoiseScale struct {
 	square, variance stats.Moving // of |G|^2 and V
 	rounds           float64
-	most             float64 // samples; beyond, nothing but noise is seen
+	most             float64 // samples; the gradient does not show beyond
 }
 
 const (
-	// noiseRate is the least rate of the moving averages. Late in training a round's gradients say next to nothing of |G|^2,
-	// and the scale takes thousands of rounds to double.
+	// noiseRate is the least rate of the moving averages. Late in training a round's gradients say almost nothing about
+	// |G|^2, and the scale takes thousands of rounds to double.
 	noiseRate = 0.001
-	noiseMost = 1e4 // batches of a round
-	// A scale is sure from so many rounds on if its relative standard error is at most noiseError.
+	noiseMost = 1e4 // largest scale, in batches of a round
+	// After noiseRounds, a scale is sure if its relative standard error is at most noiseError.
 	noiseRounds = 10
 	noiseError  = 0.1
 )
 
-// Add takes in the norms of a round's gradients. A round says nothing where one node handed in all of
-// it, or no norm is known.
+// Add processes the norms of a round's gradients. It ignores rounds with a single gradient or without known norms.
 func (s *NoiseScale) Add(report *cluster.Report) {
 	squares, samples, nodes := 0.0, 0.0, 0.0
 	for i := range report.Nodes {
@@ -60,8 +59,8 @@ func (s *NoiseScale) Add(report *cluster.Report) {
 // rate is that of the averages' last step.
 func (s *NoiseScale) rate() float64 { return max(noiseRate, 1/s.rounds) }
 
-// Samples returns the scale in samples; false while it is unknown. It stays unknown for
-// gradients without any noise, which do not occur in practice.
+// Samples returns the scale in samples; false while it is unknown. It stays unknown if the
+// gradients have no noise.
 func (s *NoiseScale) Samples() (float64, bool) {
 	if s.rounds == 0 || s.variance.Mean <= 1e-9*s.square.Mean {
 		return 0, false

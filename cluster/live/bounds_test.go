@@ -10,7 +10,7 @@ import (
 	"evenkeel/cluster/profile"
 )
 
-// What lies on a bound is good, what lies beyond it is not.
+// Values on a bound are accepted, values beyond it are not.
 func TestBoundsOfARegistration(t *testing.T) {
 	most := cluster.MaxGlobalBatch
 	job := func(batch int, m MicroBatch) *Registration {

@@ -7,8 +7,8 @@ import (
 	"evenkeel/cluster/profile"
 )
 
-// models are the catalogue's devices by what torch.cuda.get_device_name says of them: the words must all
-// be in it. The first that fits counts.
+// models are the catalogue's devices by words that torch.cuda.get_device_name must all contain. known prefers the first
+// that matches.
 var models = []struct {
 	words []string
 	name  string

@@ -6,7 +6,7 @@
 //
 //	err := registration.Validate()                        // ranks, with devices and memory
 //	c, err := registration.Cluster("llama-7b", catalogue) // its nodes; profiles where they are known
-//	g := live.NewGeneration(c, 0)
+//	g := live.NewGeneration(c)
 //	g.Hand(plan, now)                                     // a plan of agent.Control
 //	verdict, report, err := g.Take(reportOfAllRanks, now) // a report: accepted, duplicate or old
 //

@@ -9,16 +9,16 @@ import (
 	"evenkeel/internal/state"
 )
 
-// Behind is how many plans before the newest a report may rest on: a job that draws its
+// Behind is how many plans older than the newest a report's plan may be: a job that draws its
 // batches ahead runs sizes some rounds late.
 const Behind = 255
 
-// ErrMixed says that a generation gets reports of all ranks as well as of single ones.
+// ErrMixed says that a generation gets reports of all ranks and of single ones.
 var ErrMixed = errors.New("live: this generation reports in the other way")
 
 // Generation is one start of a job's process group. Times count from any fixed origin and do not
-// decrease from one call to the next. Every rank is taken to be there: one that hands in nothing is lost to its round,
-// and the controller leaves it out and tries it again.
+// decrease from one call to the next. All ranks are assumed to be present. One that hands in nothing is lost in its
+// round; the controller leaves it out and tries it again.
 type Generation struct {
 	cluster  *cluster.Cluster
 	collect  cluster.Collect // as registered; rounds wait for all until the paces are known
@@ -26,9 +26,9 @@ type Generation struct {
 	newest   int // number of the newest plan
 	measured []bool
 	last     int    // newest round that was accepted; -1: none
-	window   uint64 // bit k: round last-k was; older ones are forgotten
+	window   uint64 // bit k: round last-k was accepted; older ones are forgotten
 	report   cluster.Report
-	rounds   *rounds // of single ranks; nil: rank 0 reports for all, or nobody has yet
+	rounds   *rounds // of single ranks; nil: rank 0 reports for all, or there was no report yet
 }
 
 // handed is a plan as it was handed out.
@@ -46,12 +46,12 @@ func NewGeneration(c *cluster.Cluster) *Generation {
 	n := len(c.Nodes)
 	g := &Generation{cluster: c, collect: c.Collect, measured: make([]bool, n), last: -1, report: cluster.Report{Nodes: make([]cluster.NodeReport, n)}}
 	if c.Collect.Timed() {
-		c.Collect = cluster.Collect{} // a deadline rests on paces
+		c.Collect = cluster.Collect{} // a deadline follows from the paces
 	}
 	return g
 }
 
-// Cluster is the generation's.
+// Cluster returns the generation's cluster.
 func (g *Generation) Cluster() *cluster.Cluster { return g.cluster }
 
 // Present says which ranks the next plan is for.
@@ -73,7 +73,7 @@ func (g *Generation) Hand(plan cluster.Plan, now time.Duration) {
 	}
 }
 
-// find is the plan of a number: Old if it was forgotten, an error if it never was.
+// find returns the plan with a number; Old if it was forgotten, an error if it was not handed out.
 func (g *Generation) find(number int) (*handed, Verdict, error) {
 	if number < 1 || number > g.newest {
 		return nil, Accepted, fault("plan", "is %d; plans 1 to %d were handed out", number, g.newest)
@@ -85,8 +85,8 @@ func (g *Generation) find(number int) (*handed, Verdict, error) {
 	return h, Accepted, nil
 }
 
-// Take judges a report of all ranks that arrives at time now. One that is accepted comes back as the controller reads it,
-// valid until the next call; an error is the sender's, and nothing has changed.
+// Take judges a report of all ranks that arrives at time now. It returns an accepted one as the controller reads it, valid
+// until the next call. An error is the sender's fault and changes nothing.
 func (g *Generation) Take(r *Report, now time.Duration) (Verdict, *cluster.Report, error) {
 	if g.rounds != nil {
 		return 0, nil, ErrMixed
@@ -128,8 +128,8 @@ func (g *Generation) advance(round int) {
 	g.last = round
 }
 
-// Observe takes in a report before the controller decides by it. It notes which ranks' pace is known. Once the pace of
-// all ranks with a share is known, the registered rule applies: before, no deadline can be computed.
+// Observe processes a report before the controller does. Once it has measurements of all ranks with a share, the registered
+// rule applies; before, no deadline can be computed.
 func (g *Generation) Observe(report *cluster.Report) {
 	for i := range report.Nodes {
 		if report.Nodes[i].Measured() {
@@ -150,7 +150,8 @@ func (g *Generation) Observe(report *cluster.Report) {
 // Keep encodes the state of a generation, its cluster included.
 func (g *Generation) Keep() ([]byte, error) { return state.Encode(g) }
 
-// Recall restores the state that Keep encoded. The generation must have been begun with the same ranks; after an error it is of no use.
+// Recall restores the state that Keep encoded, into a generation begun with the same ranks. After an error the generation is
+// unusable.
 func (g *Generation) Recall(kept []byte) error {
 	g.rounds = newRounds(g.cluster) // Decode makes it nil if the kept generation had none
 	return state.Decode(kept, g)

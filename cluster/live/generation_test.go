@@ -23,7 +23,7 @@ func plain(batch, ranks int) *cluster.Cluster {
 	return c
 }
 
-// round is a report in which every rank works off its share.
+// round is a report in which every rank computes its share.
 func round(number, plan int, shares []int) *Report {
 	r := &Report{Round: number, Plan: plan, WaitSeconds: 1}
 	for _, s := range shares {
@@ -68,8 +68,8 @@ func (t *twin) judge(r *Report) (Verdict, bool) {
 	return Accepted, true
 }
 
-// Whatever comes, in whatever order, is judged as by one who keeps everything; nothing but an
-// accepted report changes anything.
+// Reports in any order are judged as by a twin that keeps everything; only an accepted report
+// changes anything.
 func TestVerdicts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const ranks = 3
@@ -195,7 +195,7 @@ func TestMalformed(t *testing.T) {
 	}
 }
 
-// What a rank says becomes what the controller reads, by hand.
+// The conversion of a rank's report for the controller, by hand.
 func TestReading(t *testing.T) {
 	g := NewGeneration(plain(64, 5))
 	g.Hand(cluster.Plan{Number: 1, Sizes: []int{16, 16, 16, 16, 0}}, 0)

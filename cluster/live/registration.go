@@ -20,7 +20,7 @@ const (
 	maxFault = 20  // faults that are listed at once
 )
 
-// Registration is what a job says when its process group starts.
+// Registration is what a job sends when its process group starts.
 type Registration struct {
 	GlobalBatch int
 	Collect     clusterfile.Collect // when rounds end; the zero value: with the last gradient
@@ -29,7 +29,7 @@ type Registration struct {
 
 // Rank is one process of the job.
 type Rank struct {
-	Name        string     `json:"name" minLength:"1" maxLength:"253" doc:"Unique in the job and the same after a restart, by which what is known of the rank is carried over; host/local rank, say"`
+	Name        string     `json:"name" minLength:"1" maxLength:"253" doc:"Unique in the job, and the same after a restart so that the rank's history is kept; for example host/local rank"`
 	Host        string     `json:"host,omitempty" maxLength:"253" doc:"Machine"`
 	Device      string     `json:"device,omitempty" maxLength:"253" doc:"As torch names it (NVIDIA A10G), or as evenkeel profiles list does"`
 	MemoryBytes int64      `json:"memory_bytes,omitempty" minimum:"0" doc:"Of the device; 0: unknown"`
@@ -69,7 +69,7 @@ func fault(path, format string, args ...any) error {
 	return asError(f)
 }
 
-// asError is the first of the faults as one error, nil if there are none.
+// asError returns the first maxFault faults as one error, nil if there are none.
 func asError(f badinput.Faults) error {
 	if len(f) == 0 {
 		return nil
@@ -90,7 +90,7 @@ func (r *Registration) Validate() error {
 	for i := range r.Ranks {
 		x, path := &r.Ranks[i], fmt.Sprintf("ranks[%d]", i)
 		if x.Name == "" {
-			f.Add(path+".name", "is missing; give each rank a name that it keeps, host/local rank for example")
+			f.Add(path+".name", "is missing; give each rank a name that it keeps, for example host/local rank")
 		}
 		for _, t := range []struct{ field, text string }{{"name", x.Name}, {"host", x.Host}, {"device", x.Device}} {
 			if !printable(t.text) {
@@ -98,7 +98,7 @@ func (r *Registration) Validate() error {
 			}
 		}
 		if first, taken := names[x.Name]; taken {
-			f.Add(path+".name", "%q is rank %d too; names must be unique", x.Name, first)
+			f.Add(path+".name", "%q is also the name of rank %d; names must be unique", x.Name, first)
 		}
 		names[x.Name] = i
 		if x.MemoryBytes < 0 {
@@ -123,7 +123,7 @@ func (m *MicroBatch) check(path string, f *badinput.Faults) {
 		}
 	}
 	if len(m.Sizes) > 0 && (m.Least > m.Sizes[0] || m.Most > 0 && m.Most < m.Sizes[len(m.Sizes)-1]) {
-		f.Add(path, "has least or most beside sizes that go beyond them; leave them out")
+		f.Add(path, "has sizes outside least and most; leave least and most out")
 	}
 }
 
@@ -131,8 +131,8 @@ func printable(s string) bool {
 	return len(s) <= maxName && utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
-// Cluster is the job as a cluster: a node per rank. A rank has a profile where the catalogue knows
-// the workload on its device; of others the controller learns the pace. Validate must have passed. An error is bad input.
+// Cluster returns the job as a cluster with a node per rank. A rank has a profile if the catalogue has
+// the workload on its device; the controller learns the pace of others. Validate must have passed. An error is bad input.
 func (r *Registration) Cluster(workload string, catalogue *profile.Catalogue) (*cluster.Cluster, error) {
 	c := &cluster.Cluster{Workload: cmp.Or(workload, "unnamed"), GlobalBatch: r.GlobalBatch, Nodes: make([]cluster.Node, len(r.Ranks))}
 	model, _ := catalogue.Workload(workload)
@@ -142,7 +142,7 @@ func (r *Registration) Cluster(workload string, catalogue *profile.Catalogue) (*
 		if device, p := known(x.Device, workload, catalogue); p != nil {
 			n.Device, n.Profile, n.TFLOPS = device.Name, p, device.TFLOPS(model.DType)
 			n.Power = cluster.Power{Idle: device.IdleWatts, Busy: device.BusyWatts}
-			// How a job shards its state is not known: an estimate that leaves no room is not believed.
+			// How a job shards its state is unknown, so an estimate that leaves no room is ignored.
 			if limit := cluster.MemoryLimit(p, model, x.MemoryBytes, len(r.Ranks)); limit >= n.LeastShare() {
 				n.Limit = min(n.Limit, limit)
 			}

@@ -15,7 +15,7 @@ const (
 	maxGap     = 1 << 20 // rounds between two reports
 )
 
-// Report is what rank 0 says of a round, for all ranks.
+// Report is rank 0's report of a round, for all ranks.
 type Report struct {
 	Round       int           // from 0 in each generation, rising; some may be missing
 	Plan        int           // whose sizes the round ran
@@ -27,15 +27,15 @@ type Report struct {
 // RankReport is one rank's part of a round.
 type RankReport struct {
 	Seconds      float64 `json:"seconds" minimum:"0" maximum:"1000000" doc:"Of compute, without the wait for others"`
-	InputSeconds float64 `json:"input_seconds,omitempty" minimum:"0" maximum:"1000000" doc:"That its round took beyond that because of its own data; absent: 0"`
+	InputSeconds float64 `json:"input_seconds,omitempty" minimum:"0" maximum:"1000000" doc:"That the rank waited for its own data beyond that; absent: 0"`
 	LinkSeconds  float64 `json:"link_seconds,omitempty" minimum:"0" maximum:"1000000" doc:"That a message between it and the nearer of two other ranks takes, of a size that is the same for all; absent: not measured"`
 	Samples      int     `json:"samples" minimum:"0" maximum:"1073741824" doc:"In its gradient"`
-	MicroSteps   int     `json:"micro_steps" minimum:"0" maximum:"1073741824" doc:"That they were computed in"`
+	MicroSteps   int     `json:"micro_steps" minimum:"0" maximum:"1073741824" doc:"In which the samples were computed"`
 	NormSquared  float64 `json:"norm_squared,omitempty" minimum:"0" doc:"Of its own mean gradient; absent: unknown"`
-	OutOfMemory  int     `json:"out_of_memory,omitempty" minimum:"0" maximum:"1073741824" doc:"Micro-batch that its memory did not hold; 0: none"`
+	OutOfMemory  int     `json:"out_of_memory,omitempty" minimum:"0" maximum:"1073741824" doc:"Micro-batch that did not fit into memory; 0: none"`
 }
 
-// Verdict is what becomes of a report.
+// Verdict is the service's answer to a report.
 type Verdict uint8
 
 const (
@@ -49,7 +49,7 @@ func (v Verdict) String() string {
 	return [...]string{"accepted", "duplicate", "old", "early"}[v]
 }
 
-// check reports what cannot be true of a rank's part, given the shares that it was handed.
+// check reports what cannot be true in rank i's part, given the plan h.
 func (h *handed) check(prefix string, i int, x *RankReport, f *badinput.Faults) {
 	share, timed := h.shares[i], h.timed
 	if !measure(x.Seconds, maxSeconds) {
@@ -84,7 +84,7 @@ func (h *handed) check(prefix string, i int, x *RankReport, f *badinput.Faults) 
 
 func measure(v, most float64) bool { return v >= 0 && v <= most }
 
-// check reports what cannot be true of a report.
+// check reports what cannot be true in a report.
 func (r *Report) check(h *handed) error {
 	var f badinput.Faults
 	if !measure(r.WaitSeconds, maxSeconds) || r.WaitSeconds == 0 {
@@ -101,7 +101,7 @@ func (r *Report) check(h *handed) error {
 	return asError(f)
 }
 
-// fill writes what a report says as the controller reads it.
+// fill converts a report for the controller.
 func (r *Report) fill(h *handed, out *cluster.Report, start time.Duration) {
 	*out = cluster.Report{Round: r.Round, Plan: r.Plan, Start: start, Wait: max(seconds(r.WaitSeconds), 1), Nodes: out.Nodes}
 	for i, x := range r.Ranks {
@@ -121,7 +121,7 @@ func (r *Report) fill(h *handed, out *cluster.Report, start time.Duration) {
 }
 
 func (x *RankReport) fill(n *cluster.NodeReport, r *Report) {
-	took := x.Seconds + x.InputSeconds // a share is as long as its data take, too
+	took := x.Seconds + x.InputSeconds // a share also takes as long as its data
 	*n = cluster.NodeReport{
 		Status: cluster.In, Size: x.Samples, Seconds: took, Input: x.InputSeconds, Link: x.LinkSeconds, Samples: x.Samples, Age: took,
 		Idle: max(r.WaitSeconds-took, 0), OOM: x.OutOfMemory > 0, TooLarge: x.OutOfMemory,
@@ -135,9 +135,9 @@ func (x *RankReport) fill(n *cluster.NodeReport, r *Report) {
 	n.Norm, n.Agree = gradient(x.NormSquared, r.NormSquared)
 }
 
-// gradient is a rank's norm over the aggregate's and the cosine of the two, from their squared norms; 0 and 0 where they are
-// not known. The cosine is what follows from the norms where the ranks' samples are drawn alike: in the mean the product of
-// a rank's gradient and the aggregate is the aggregate's squared norm.
+// gradient returns a rank's norm over the aggregate's and the cosine of the two, from their squared norms; 0 and 0 if these
+// are unknown. The cosine is an estimate for ranks that sample alike: on average the inner product of a rank's gradient and
+// the aggregate is the aggregate's squared norm.
 func gradient(own, all float64) (norm, agree float64) {
 	if norm = math.Sqrt(own / all); !(norm > 0) || math.IsInf(norm, 0) {
 		return 0, 0

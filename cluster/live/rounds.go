@@ -8,7 +8,7 @@ import (
 	"evenkeel/internal/badinput"
 )
 
-// OwnReport is what a rank says of its own share, where no rank speaks for all.
+// OwnReport is a rank's report of its own share, in jobs where no rank reports for all.
 type OwnReport struct {
 	Round int // number of the rank's report, from 0, rising
 	Plan  int // whose share it is
@@ -19,16 +19,16 @@ type OwnReport struct {
 type rounds struct {
 	recorder *cluster.Recorder
 	round    int
-	plan     int       // that the open round hands out
+	plan     int       // plan of the open round
 	shares   []int     // its shares
-	handed   []int     // by rank: the plan of the share that it is at, or had last
+	handed   []int     // by rank: the plan of its present or last share
 	reported []int     // by rank: its newest report; -1: none
 	large    []int     // by rank: micro-batch that did not fit in the open round; 0: none
-	waiting  []arrival // of reports that no round has taken in yet
+	waiting  []arrival // reports that no round has processed yet
 	over     bool      // the round is closed, and the next plan is awaited
 }
 
-// arrival is what a rank hands in.
+// arrival is an accepted report with its time.
 type arrival struct {
 	rank int
 	plan int // whose share it is
@@ -72,7 +72,7 @@ func (r *rounds) handOut(rank int, now time.Duration) {
 }
 
 // TakeOwn judges a rank's report of its own share that arrives at time now. Next then says whether
-// it closed a round. A rank that has handed in its share of the open round has no work until a newer plan is there: until
+// it closed a round. A rank that has handed in its share of the open round has no work until the next plan: until
 // then its reports are Early.
 func (g *Generation) TakeOwn(rank int, x *OwnReport, now time.Duration) (Verdict, error) {
 	r := g.rounds
@@ -102,7 +102,7 @@ func (g *Generation) TakeOwn(rank int, x *OwnReport, now time.Duration) (Verdict
 	}
 	waits := slices.ContainsFunc(r.waiting, func(a arrival) bool { return a.rank == rank })
 	if _, busy := r.recorder.Share(rank); !busy || waits || x.Plan < r.handed[rank] {
-		return Early, nil // its share of that plan is in
+		return Early, nil // it has handed in its share of that plan
 	}
 	g.rounds = r // only an accepted report changes anything
 	r.reported[rank] = x.Round
@@ -118,7 +118,7 @@ func (r *rounds) flush() {
 	}
 }
 
-// Due says whether the open round of single ranks' reports has reached its time limit, so that a call of Next at time now closes it.
+// Due says whether the open round of single ranks' reports is past its time limit, so that a call of Next at time now closes it.
 func (g *Generation) Due(now time.Duration) bool {
 	if g.rounds == nil || g.rounds.over {
 		return false

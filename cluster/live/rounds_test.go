@@ -78,7 +78,7 @@ func TestOwnOutOfMemory(t *testing.T) {
 	}
 }
 
-// What did not fit in one round says nothing of the next.
+// A micro-batch that did not fit is reported only in its round.
 func TestOwnMemoryIsOfItsRound(t *testing.T) {
 	c := plain(20, 2)
 	c.Collect.Quorum.Count = 1
@@ -99,7 +99,7 @@ func TestOwnMemoryIsOfItsRound(t *testing.T) {
 	}
 }
 
-// A rank that was given up at the timeout and hands in its share afterwards holds nobody up, and its gradient does not pass for that of a newer share.
+// A rank that was lost at the timeout and hands in its share later does not delay others, and its gradient does not count for a newer share.
 func TestOwnAfterTimeout(t *testing.T) {
 	for name, share := range map[string]int{"left out": 0, "with a new share": 10} {
 		c := plain(20, 2)

@@ -3,7 +3,7 @@
 // A node that runs out of memory gets a lower limit at once: half of the size that failed, or a larger size that
 // succeeded before. The limit is raised again rarely, half of the way to the size that failed, at intervals that
 // double with every failure. Once no size lies between, the size that failed is tried again, since something else may
-// have used the memory. Limits do not exceed the given ones, and change only if a node runs out of memory.
+// have used the memory. Limits do not exceed the given ones. The limit of a node that does not run out of memory stays.
 //
 // A Learner is a function of the reports, so a reader of a run's log learns the same limits.
 package memory
@@ -16,7 +16,7 @@ const (
 	lastProbe  = 1 << 16
 )
 
-// Learner lowers and raises the limits of a cluster's nodes.
+// Learner adjusts the limits of a cluster's nodes.
 type Learner struct {
 	cluster *cluster.Cluster `state:"-"`
 	nodes   []node
@@ -26,11 +26,11 @@ type Learner struct {
 
 // node is what is known of a node's memory.
 type node struct {
-	given   int // limit before anything was learnt; 0: nothing was
-	good    int // largest micro-step that went well
-	failed  int // smallest one that did not fit
+	given   int // limit before a lower one was learnt; 0: none was
+	good    int // largest micro-step that fitted
+	failed  int // smallest micro-step that did not fit
 	wait    int // rounds between probes
-	next    int // round of the next
+	next    int // round of the next probe
 	probing bool
 	out     bool // not even the least micro-step fits
 }
@@ -40,8 +40,8 @@ func New(c *cluster.Cluster) *Learner {
 	return &Learner{cluster: c, nodes: make([]node, len(c.Nodes))}
 }
 
-// Observe takes in a round of shares; timed says whether it ended by a deadline, so that nodes
-// went beyond their shares.
+// Observe processes a round of shares; timed says whether it ended at a deadline, so that nodes
+// could go beyond their shares.
 func (l *Learner) Observe(report *cluster.Report, shares []int, timed bool) {
 	l.round++
 	for i := range report.Nodes {
@@ -66,7 +66,7 @@ func (l *Learner) Observe(report *cluster.Report, shares []int, timed bool) {
 	}
 }
 
-// fail takes in that a micro-step did not fit. One above the limit was handed out before it.
+// fail notes that a micro-step did not fit. A micro-step above the limit was handed out before the limit was lowered.
 func (n *node) fail(x *cluster.Node, step, round int) {
 	if n.given > 0 && step > x.Limit {
 		return
@@ -76,7 +76,7 @@ func (n *node) fail(x *cluster.Node, step, round int) {
 	}
 	n.failed, n.probing = step, false
 	if n.good >= step {
-		n.good = 0 // what went well once does no longer
+		n.good = 0 // what fitted before does not fit now
 	}
 	n.wait = min(max(2*n.wait, firstProbe), lastProbe)
 	low := max(n.good, step/2)
@@ -88,7 +88,7 @@ func (n *node) fail(x *cluster.Node, step, round int) {
 	n.next = round + n.wait
 }
 
-// succeed takes in that a micro-step went well.
+// succeed notes that a micro-step fitted.
 func (n *node) succeed(x *cluster.Node, step, round int) {
 	n.good = max(n.good, step)
 	if n.given == 0 || step < x.Full() {
@@ -96,7 +96,7 @@ func (n *node) succeed(x *cluster.Node, step, round int) {
 	}
 	n.out = false
 	if n.good >= n.failed {
-		n.failed = max(min(2*n.good, n.given+1), n.good+1) // it has more than before
+		n.failed = max(min(2*n.good, n.given+1), n.good+1) // more memory is free than before
 	}
 	if n.probing {
 		n.probing, n.next = false, round+n.wait
@@ -106,7 +106,7 @@ func (n *node) succeed(x *cluster.Node, step, round int) {
 	}
 }
 
-// probe raises the limit where it is time.
+// probe raises the limit when a probe is due.
 func (n *node) probe(x *cluster.Node, round int) {
 	if n.given == 0 || n.probing || round < n.next {
 		return
@@ -138,8 +138,8 @@ func nextShape(x *cluster.Node, b int) int {
 	return 0
 }
 
-// Adopt takes over what o learnt of nodes that are in both clusters: node i of l is node from[i] of o; below 0: o does not
-// have it. Limits that were being tried are taken back.
+// Adopt takes over what o learnt about nodes that are in both clusters: node i of l is node from[i] of o; below 0: o does not
+// have it. Limits on trial are taken back.
 func (l *Learner) Adopt(o *Learner, from []int) {
 	o.Settle()
 	for i, k := range from {
@@ -157,7 +157,7 @@ func (l *Learner) Adopt(o *Learner, from []int) {
 	}
 }
 
-// Bound gives a node another limit, at least its smallest micro-batch; what was learnt of its memory stands.
+// Bound gives a node another limit, at least its smallest micro-batch; a lower limit that was learnt stays.
 func (l *Learner) Bound(i, limit int) {
 	n, x := &l.nodes[i], &l.cluster.Nodes[i]
 	limit = max(limit, x.LeastShare())
@@ -169,7 +169,7 @@ func (l *Learner) Bound(i, limit int) {
 	x.Limit = limit
 }
 
-// Settle takes limits that were raised and not tried yet back to what went well.
+// Settle lowers limits that were raised but not tried yet to what fitted.
 func (l *Learner) Settle() {
 	for i := range l.nodes {
 		if n, x := &l.nodes[i], &l.cluster.Nodes[i]; n.probing {
@@ -179,10 +179,10 @@ func (l *Learner) Settle() {
 	}
 }
 
-// Out says whether not even the least micro-step of a node fits into its memory.
+// Out says whether even the smallest micro-step of a node does not fit into its memory.
 func (l *Learner) Out(i int) bool { return l.nodes[i].out }
 
-// Learnt is the limit that was learnt of a node, below the one that was given; 0: none.
+// Learnt is the limit that was learnt for a node; 0: none.
 func (l *Learner) Learnt(i int) int {
 	if l.nodes[i].given == 0 {
 		return 0

@@ -31,8 +31,7 @@ func drive(l *Learner, c *cluster.Cluster, rounds, share int, timed bool, holds 
 	return failures
 }
 
-// The limit falls at once, comes near to what memory holds, and the failures that finding out
-// costs become rare.
+// The limit falls at once, approaches what memory holds, and failures become rare.
 func TestLearn(t *testing.T) {
 	for _, timed := range []bool{false, true} {
 		for holds := 1; holds <= 40; holds++ {
@@ -223,7 +222,7 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// A limit given by hand replaces what was given; what memory has shown stands below it.
+// A limit from Bound replaces the given one; a lower limit that was learnt stays.
 func TestBound(t *testing.T) {
 	c := &cluster.Cluster{Nodes: []cluster.Node{{Limit: 64, Least: 4}}}
 	l := New(c)

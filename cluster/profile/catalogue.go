@@ -54,8 +54,8 @@ type Workload struct {
 }
 
 // stateBytes is what parameters, gradients and Adam's moments take per parameter. The
-// catalogue's peak memory leaves this state out, as its source shards it evenly over
-// the nodes; so it is taken off every node's memory.
+// catalogue's peak memory leaves this state out, because its source shards it evenly over
+// the nodes; so it is subtracted from every node's memory.
 const stateBytes = 16
 
 // StateBytes is one node's part of the model state, which so many nodes share evenly; 0 if unknown.
@@ -94,7 +94,7 @@ func (c *Catalogue) Add(path string) error {
 	return nil
 }
 
-// AddReader is Add for content already open; name stands in errors and as the Source.
+// AddReader is Add for an open file; name appears in errors and is the Source.
 func (c *Catalogue) AddReader(name string, r io.Reader) error {
 	read, err := parse(name, r)
 	if err != nil {
@@ -119,8 +119,8 @@ func (c *Catalogue) put(read []*Profile) {
 	}
 }
 
-// readPath reads a file or a folder's *.csv. The same series in two files of one folder
-// is an error: which one counts would depend on the names of the files.
+// readPath reads a file or a folder's *.csv. The same series in two files of a folder is an
+// error, because the names of the files would decide which one counts.
 func readPath(path string) ([]*Profile, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -5,24 +5,23 @@ import (
 )
 
 // curve is a non-decreasing piecewise-linear function of the samples. Knot 0 lies at
-// zero samples; slope[i] holds from knot i on, so slope of the last knot is the
-// extrapolation and one expression serves the whole axis.
+// zero samples; slope[i] holds from knot i on, and the last slope extrapolates.
 type curve struct {
 	x, y, slope []float64
 	contiguous  bool // knots at 0, 1, 2, ...: the knot's number is the integer part
 	byX, byY    index
 }
 
-// overheadShare bounds the overhead at zero samples from below, as a share of the first
-// measured time, where the first segment would cut the axis lower or below zero.
+// overheadShare is the least overhead at zero samples, as a share of the first measured
+// time. The first segment may extrapolate to less.
 const overheadShare = 0.01
 
-// slopeShare bounds the extrapolated slope from below, as a share of the average time
-// per sample at the last point: a flat end must not promise samples for nothing.
+// slopeShare is the least extrapolated slope, as a share of the average time per sample
+// at the last point: after a flat end, samples still take time.
 const slopeShare = 0.01
 
-// newCurve draws the curve through non-decreasing points. With a measured floor the first
-// time holds down to zero samples.
+// newCurve returns the curve through non-decreasing points. With a measured floor it is
+// flat from zero samples to the first point.
 func newCurve(x, y []float64, floor bool) curve {
 	n := len(x)
 	c := curve{
@@ -50,7 +49,7 @@ func newCurve(x, y []float64, floor bool) curve {
 	return c
 }
 
-// slopeBetween rounds towards zero, so that the segment never ends above its right knot
+// slopeBetween rounds towards zero, so that the segment does not end above its right knot
 // and the curve is monotone to the last bit.
 func slopeBetween(x0, y0, x1, y1 float64) float64 {
 	s := (y1 - y0) / (x1 - x0)
@@ -108,8 +107,8 @@ func (c *curve) samples(seconds float64) float64 {
 	return min(c.x[i]+(seconds-c.y[i])/c.slope[i], c.x[i+1])
 }
 
-// index finds the last knot at or below a value in constant time for evenly spread
-// knots: at[k] is the last knot before bucket k, from where one walks.
+// index finds the last knot at or below a value, in constant time for evenly spread
+// knots: at[k] is the last knot before bucket k, where the search starts.
 type index struct {
 	lo, scale float64
 	at        []int32
@@ -135,7 +134,7 @@ func (ix *index) bucket(v float64) int {
 	return min(int((v-ix.lo)*ix.scale), len(ix.at)-1)
 }
 
-// find wants knots[0] <= v < the last knot.
+// find returns the last knot at or below v; knots[0] <= v < the last knot must hold.
 func (ix *index) find(knots []float64, v float64) int {
 	j := int(ix.at[ix.bucket(v)])
 	for j+1 < len(knots) && knots[j+1] <= v {

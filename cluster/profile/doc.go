@@ -15,7 +15,7 @@
 //	p.MemoryLimit(20 << 30) // the largest micro-batch in 20 GiB; NoLimit if not measured
 //	p.PerSample()           // seconds that one more sample costs
 //
-// Between measured points the curve is linear after smoothing. Extrapolated says where it is a guess; Fit and Report
+// Between measured points the curve is linear after smoothing. Extrapolated says where it is extrapolated; Fit and Report
 // measure the quality of the points.
 //
 // Devices and workloads have a Split: whole devices and whole models are held out of

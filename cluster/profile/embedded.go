@@ -24,8 +24,7 @@ func Embedded() *Catalogue {
 	return &Catalogue{maps.Clone(c.devices), maps.Clone(c.workloads), maps.Clone(c.sources), maps.Clone(c.profiles)}
 }
 
-// embedded parses once. A fault in the embedded files is a fault of this package, found by
-// its tests, and the one thing it panics on.
+// embedded parses once. It panics if the embedded files have a fault, which the tests find.
 var embedded = sync.OnceValue(func() *Catalogue {
 	c, err := load(files, "catalogue")
 	if err != nil {

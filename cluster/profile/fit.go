@@ -16,10 +16,10 @@ type Fit struct {
 // Seconds is the fit's time of b samples.
 func (f Fit) Seconds(b float64) float64 { return max(f.Floor, f.Alpha+f.Beta*b) }
 
-// A floor is accepted if at least two smallest batches lie within floorSpread of each
-// other, floorRest points remain for the line, and the hinge at least halves the
-// squared relative error of the plain line. One more parameter always fits a little
-// better; a measured floor fits much better.
+// A floor is accepted if the times of at least the two smallest batches lie within a factor
+// floorSpread, floorRest points remain for the line, and the hinge has less than floorGain
+// of the squared relative error of the plain line: one more parameter fits a little better
+// anyway.
 const (
 	floorSpread = 1.15
 	floorRest   = 3
@@ -46,7 +46,7 @@ func fitTime(points []Point) Fit {
 		}
 		f := Fit{Floor: sum / float64(k), FloorPoints: k}
 		f.Alpha, f.Beta = line(x[k:], y[k:])
-		// A line still above the floor at its last point is no hinge.
+		// A line that is above the floor at the floor's last point makes no hinge.
 		if f.Beta <= 0 || f.Alpha+f.Beta*x[k-1] > floorSpread*f.Floor {
 			continue
 		}
@@ -88,7 +88,7 @@ func line(x, y []float64) (alpha, beta float64) {
 	return my - beta*mx, beta
 }
 
-// rSquared is 1 - residual/total variance; 1 where nothing varies and nothing is left.
+// rSquared is 1 - residual/total variance; without variance, 1 if the fit is exact, else 0.
 func rSquared(x, y []float64, f func(float64) float64) float64 {
 	mean := 0.0
 	for _, v := range y {

@@ -7,7 +7,7 @@ import (
 
 // memory predicts peak bytes from the points that have them.
 type memory struct {
-	x, y  []float64 // measured; y made non-decreasing upwards, so never under a point
+	x, y  []float64 // measured; y raised until it is non-decreasing
 	slope float64   // bytes per sample beyond the last point
 	r2    float64   // of the straight line through the measured points
 }
@@ -33,15 +33,15 @@ func newMemory(points []Point) memory {
 	for i := 1; i < n; i++ {
 		m.y[i] = max(m.y[i], m.y[i-1])
 	}
-	// Peak memory is a hinge: while a fixed buffer dominates it is nearly flat, later it
-	// grows with every sample. The upper half carries the slope that goes on.
+	// Peak memory is a hinge: nearly flat while a fixed buffer dominates, then growing
+	// with every sample. The upper half of the points has the slope that continues.
 	from := n - max(2, (n+1)/2)
 	_, m.slope = line(m.x[from:], m.y[from:])
 	m.slope = max(m.slope, 0)
 	return m
 }
 
-// peak wants at least one measured point.
+// peak needs at least one measured point.
 func (m *memory) peak(b int) int64 {
 	x, n := float64(b), len(m.x)
 	var y float64

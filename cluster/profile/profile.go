@@ -5,9 +5,8 @@ import (
 	"math"
 )
 
-// Limits of what a profile may hold. They keep a mistaken file from turning into a
-// mistaken cluster: a micro-batch of a million samples or a step of a week is a
-// wrong unit, not a measurement.
+// Limits of what a profile may hold. Beyond them the unit is wrong: a micro-batch of a
+// million samples or a step of a week is not a measurement.
 const (
 	maxMicroBatch = 1_000_000 // samples
 	minSeconds    = 1e-9      // seconds of one micro-batch
@@ -19,13 +18,13 @@ const (
 
 // Point is one measurement.
 type Point struct {
-	MicroBatch int     `json:"micro_batch"` // samples, 1..MaxMicroBatch
-	Seconds    float64 `json:"seconds"`     // forward + backward of the micro-batch, minSeconds..maxSeconds
-	PeakBytes  int64   `json:"peak_bytes"`  // peak memory of the micro-batch; 0 = not measured
+	MicroBatch int     `json:"micro_batch"` // samples, 1..1,000,000
+	Seconds    float64 `json:"seconds"`     // forward + backward of the micro-batch, 1e-9..1e6
+	PeakBytes  int64   `json:"peak_bytes"`  // peak memory of the micro-batch, up to 1 PiB; 0: not measured
 }
 
-// Profile is what was measured of one workload on one device, and the curves drawn
-// through it. Make one with New or take it from a Catalogue; treat it as read-only, for
+// Profile holds the measurements of one workload on one device, and the curves through
+// them. Make one with New or take it from a Catalogue; treat it as read-only, because
 // catalogues share it. The methods are safe for concurrent use.
 type Profile struct {
 	Device   string  `json:"device"`
@@ -37,10 +36,10 @@ type Profile struct {
 	time     curve
 	memory   memory
 	fit      Fit
-	smoothed int // points that isotonic smoothing moved: the time fell there although the micro-batch grew
+	smoothed int // points that isotonic smoothing moved
 }
 
-// New builds a profile of points with strictly increasing micro-batches. The error
+// New builds a profile from points with strictly increasing micro-batches. The error
 // says which point breaks which rule.
 func New(device, workload string, points []Point, source string) (*Profile, error) {
 	for _, n := range [...]struct{ field, name string }{{"device", device}, {"workload", workload}} {
@@ -72,7 +71,7 @@ func New(device, workload string, points []Point, source string) (*Profile, erro
 	return p, nil
 }
 
-// build draws the curves; Points are valid.
+// build computes the curves from valid Points.
 func (p *Profile) build() {
 	p.fit = fitTime(p.Points)
 	x, y := make([]float64, len(p.Points)), make([]float64, len(p.Points))
@@ -100,8 +99,7 @@ func (p *Profile) Seconds(b float64) float64 { return p.time.seconds(b) }
 func (p *Profile) Samples(seconds float64) float64 { return p.time.samples(seconds) }
 
 // PerSample is the marginal cost of one more sample in seconds, always above 0: the
-// slope of the fitted line, or that of the extrapolation where the fit has none. It is the
-// scale in which a node's seconds per sample are best expressed.
+// slope of the fitted line, or of the extrapolation if the fitted slope is not above 0.
 func (p *Profile) PerSample() float64 { return p.fit.Beta }
 
 // Extrapolated reports whether b lies outside the measured micro-batches.
@@ -110,10 +108,10 @@ func (p *Profile) Extrapolated(b int) bool {
 	return n == 0 || b < p.Points[0].MicroBatch || b > p.Points[n-1].MicroBatch
 }
 
-// PeakBytes is the predicted peak memory of a micro-batch, and whether peak memory was
-// measured at all. It never lies under a measured point and never decreases: linear
-// between points, and beyond the last one a line with the least-squares slope of the
-// upper half. A single point counts as proportional above itself and constant below.
+// PeakBytes is the predicted peak memory of a micro-batch of b samples, and whether peak
+// memory was measured at all. It is not below a measured point and does not decrease: linear
+// between points, and beyond the last one a line with the least-squares slope of the upper
+// half. With a single point it is proportional above the point and constant below.
 func (p *Profile) PeakBytes(b int) (int64, bool) {
 	if len(p.memory.x) == 0 {
 		return 0, false

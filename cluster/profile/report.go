@@ -15,7 +15,7 @@ type SeriesReport struct {
 	Smoothed     int      `json:"smoothed"`      // points moved to make the time non-decreasing
 	MemoryPoints int      `json:"memory_points"` // points with peak bytes
 	MemoryKnown  bool     `json:"memory_known"`
-	Warnings     []string `json:"warnings"` // empty when there is nothing to say
+	Warnings     []string `json:"warnings"` // empty if there are none
 }
 
 // Thresholds of the warnings.

@@ -53,8 +53,8 @@ func list(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// family is how many letters in common at the beginning make names relatives: "llama-9b"
-// means a llama.
+// family is the length of a common prefix that makes names relatives: "llama-9b" means a
+// llama.
 const family = 4
 
 // nearest returns up to three names: relatives first, then by edit distance. Names that

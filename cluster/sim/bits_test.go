@@ -8,8 +8,8 @@ import (
 	"evenkeel/cluster"
 )
 
-// What is added to the conditions must leave runs without it as they are: these are checksums
-// of the nodes' states under the presets, to nine digits, from before there were jobs, or when they came.
+// Additions to the conditions must not change runs without them: these are checksums of the
+// nodes' states under the presets, to nine digits.
 func TestPresetsKeepTheirBits(t *testing.T) {
 	for _, p := range []struct{ name, sum string }{
 		{"steady", "55a234d3309b7ede"},

@@ -10,7 +10,7 @@ import (
 // gradientStream is the stream of the generator that draws the noise of norms, far from the streams of the nodes.
 const gradientStream = 1 << 45
 
-// gradients adds what a round's gradients look like to its report.
+// gradients adds the norms and cosines of a round's gradients to its report.
 func (s *Simulator) gradients(report *cluster.Report) {
 	scale, noise := s.Scale(), s.conditions.Scale.Norms
 	var rng *rand.Rand
@@ -24,8 +24,8 @@ func (s *Simulator) gradients(report *cluster.Report) {
 		}
 		n.Norm, n.Agree = gradient(scale, n.Size, report.Accepted)
 		if rng != nil {
-			// The square of a log-normal factor has the mean 1. Its product with the aggregate's
-			// direction stays, whatever the rest of the gradient.
+			// The square of the log-normal factor has the mean 1. The inner product with the
+			// aggregate stays.
 			n.Norm *= math.Exp(noise*rng.NormFloat64() - noise*noise)
 			n.Agree = min(1/n.Norm, 1)
 		}

@@ -10,8 +10,8 @@ import (
 // jobStream is the stream of the generator that draws what the nodes of a run have in common.
 const jobStream = 1 << 42
 
-// ofRun draws the levels of cluster.Job for one run and returns the conditions at them. It
-// always draws all, so that the parts do not change one another.
+// ofRun draws the levels of cluster.Job for one run and returns the conditions at these levels.
+// It draws all of them, so that the parts do not change one another.
 func ofRun(c *cluster.Conditions, seed uint64) cluster.Conditions {
 	rng := rand.New(rand.NewPCG(seed, jobStream))
 	var z [4]float64
@@ -29,7 +29,7 @@ func (s *Simulator) advance() {
 	s.slow()
 }
 
-// slow applies to the nodes what slows the run as a whole in the coming round.
+// slow applies the slowdowns of the run as a whole to the nodes in the coming round.
 func (s *Simulator) slow() {
 	s.straggler.slow(&s.conditions.Straggler, s.nodes)
 	s.replay.slow(s.nodes)

@@ -8,8 +8,8 @@ import (
 	"evenkeel/cluster/profile"
 )
 
-// stepStream is the first stream of the generators that draw what differs within a round. Every
-// node and round has its own, so the number of micro-steps that a policy asks for changes nothing else.
+// stepStream is the first stream of the generators that draw the noise within a round. Every
+// node and round has its own, so the number of micro-steps changes no other draw.
 const stepStream = 1 << 43
 
 // profile is the true profile of node i.
@@ -46,8 +46,8 @@ func (s *Simulator) nominal(i, share int) float64 {
 	return seconds
 }
 
-// work does what an order asks of node i, up to the arrival of its gradient. It returns how
-// long that takes, and whether the node ran out of memory then; j gets what is handed in.
+// work carries out an order on node i. It returns the seconds until the gradient arrives or
+// the node runs out of memory, and whether it does; j gets what is handed in.
 func (s *Simulator) work(i int, order cluster.Order, j *job) (seconds float64, overflow bool) {
 	n, node := &s.nodes[i], &s.cluster.Nodes[i]
 	if order.Deadline == 0 && s.overflows(i, order.Share) {
@@ -63,7 +63,7 @@ func (s *Simulator) work(i int, order cluster.Order, j *job) (seconds float64, o
 	common, own := n.factor, n.noise*math.Sqrt(s.conditions.NoiseWithin)
 	stall, at := 0.0, 0.0
 	if order.Deadline > 0 {
-		// A spike is one stall, at any moment of the round.
+		// A spike is one stall, at a random moment of the round.
 		common -= n.spike
 		stall, at = n.spike*s.nominal(i, order.Share)*n.slowdown, rng.Float64()*order.Deadline
 	}
@@ -89,7 +89,7 @@ func (s *Simulator) work(i int, order cluster.Order, j *job) (seconds float64, o
 	return seconds + node.Network, false
 }
 
-// withinRound is the noise that a micro-step has to itself, of that deviation.
+// withinRound draws the noise of a single micro-step, with deviation own.
 func withinRound(own float64, rng *rand.Rand) float64 {
 	if own == 0 {
 		return 0
@@ -97,5 +97,5 @@ func withinRound(own float64, rng *rand.Rand) float64 {
 	return own * min(max(rng.NormFloat64(), -3), 3)
 }
 
-// least is the least factor of noise.
+// least is the smallest noise factor.
 const least = 0.05

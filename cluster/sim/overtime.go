@@ -26,8 +26,8 @@ func (s *Simulator) keep(i int, a *cluster.Accumulation, overtime float64) {
 // overtime lets nodes that are done at the deadline of the open round go on until the last one
 // is done too, or its failure is noticed. It changes when their gradients come and how many
 // samples they have. A node whose gradient takes longer to arrive than that of the last node
-// does not go on: when it sees that the last one is done, it would be the last itself. If a node
-// is at work of an older round, no node goes on.
+// does not go on, because it would be the last itself. If a node is at work of an older round,
+// no node goes on.
 func (s *Simulator) overtime(collect *cluster.Collect) {
 	if collect.Overtime <= 0 || collect.Deadline <= 0 || s.works == nil {
 		return

@@ -9,9 +9,9 @@ import (
 	"evenkeel/cluster"
 )
 
-// What nodes do after a deadline takes nothing from anybody: whoever hands in without it does
-// so with it, no fewer samples and at most twice as many. Where nobody is late nothing
-// changes; else the round is as long as one more micro-step at most.
+// Overtime costs no node its gradient: a node that hands in without overtime hands in with it, no
+// fewer samples and at most twice as many. Without late nodes nothing changes; otherwise the
+// round is longer by at most one micro-step.
 func TestOvertimeCostsNobody(t *testing.T) {
 	went := 0
 	rapid.Check(t, func(t *rapid.T) {

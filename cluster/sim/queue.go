@@ -3,11 +3,11 @@ package sim
 import "time"
 
 // queue orders the nodes' next events by time, the earlier pushed first among equals.
-// A node has at most one event. It is a binary heap written out, as container/heap calls
-// its comparison through an interface, which took a third of a round.
+// A node has at most one event. The binary heap is written out, because container/heap calls
+// its comparison through an interface, which takes a third of a round.
 type queue struct {
 	events []event
-	at     []time.Duration // per node: its newest event, also when that is over
+	at     []time.Duration // per node: its newest event, also once it is over
 	pushed uint64
 }
 
@@ -34,7 +34,7 @@ func (q *queue) pop() int {
 	return node
 }
 
-// remove takes out a node's event; rare, so it searches.
+// remove removes a node's event. It searches, because it is rare.
 func (q *queue) remove(node int) {
 	for k := range q.events {
 		if q.events[k].node == int32(node) {
@@ -44,7 +44,7 @@ func (q *queue) remove(node int) {
 	}
 }
 
-// drop takes out event k.
+// drop removes event k.
 func (q *queue) drop(k int) {
 	last := len(q.events) - 1
 	moved := q.events[last]
@@ -84,7 +84,7 @@ func (q *queue) down(k int) {
 	q.events[k] = e
 }
 
-// move puts all events where at says by now.
+// move moves all events to their times in at.
 func (q *queue) move() {
 	for k := range q.events {
 		q.events[k].at = q.at[q.events[k].node]

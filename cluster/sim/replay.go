@@ -7,11 +7,11 @@ import (
 	"evenkeel/cluster/trace"
 )
 
-// replay is where the nodes of a run are in a trace. It has a generator of its own, and
-// moves on by the round alone, so that the nodes' other draws stay the same.
+// replay holds the places of a run's nodes in a trace. It has a generator of its own, so
+// that the nodes' other draws stay the same.
 type replay struct {
 	job         *trace.Job // nil: nothing is replayed
-	nodes       []replayed // never written again, so copies may share it
+	nodes       []replayed // not written after newReplay, so copies may share it
 	pace, scale float64
 	round       int
 }
@@ -23,9 +23,9 @@ type replayed struct {
 	begin  float64
 }
 
-// newReplay draws one job of the trace for all nodes. Each node gets a worker of it: all of
-// them in random order, and where there are more nodes, again. The nodes of one such order
-// begin at the same random round, so that what workers had in common stays.
+// newReplay draws one job of the trace for all nodes. Each node gets a worker of the job, in
+// random order, repeated if there are more nodes than workers. The nodes of one order begin
+// at the same random round, so that what the workers had in common stays.
 func newReplay(c *trace.Replay, seed uint64, nodes int) replay {
 	if c.Trace == nil || len(c.Trace.Jobs) == 0 {
 		return replay{}
@@ -42,7 +42,7 @@ func newReplay(c *trace.Replay, seed uint64, nodes int) replay {
 	return r
 }
 
-// slow slows all nodes in the coming round, and moves on by one round.
+// slow slows all nodes in the coming round and advances by one round.
 func (r *replay) slow(nodes []node) {
 	if r.job == nil {
 		return

@@ -30,7 +30,7 @@ type Simulator struct {
 	straggler  straggler
 	replay     replay
 	seed       uint64
-	within     rand.PCG        // of what differs within a round; seeded for every use
+	within     rand.PCG        // of the noise within a round; seeded for every use
 	orders     []cluster.Order // of the round
 	taking     []bool          // nodes that take part in the round
 	present    []bool
@@ -91,9 +91,9 @@ func (s *Simulator) look() {
 	}
 }
 
-// Round carries out a plan. Nodes with a share of 0 take no part; one that is still at
-// older work does, and then gets its least share. If ctx is done it returns its error and
-// the simulator stays as it was.
+// Round carries out a plan. Nodes with a share of 0 take no part, except for nodes still at
+// older work, which then get their least share. If ctx is done Round returns its error and
+// changes nothing.
 func (s *Simulator) Round(ctx context.Context, plan cluster.Plan) (*cluster.Report, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("sim: round %d: %w", s.round, err)
@@ -206,7 +206,7 @@ func (s *Simulator) arrive(i int) {
 		Age:     n.stress.stamped((s.now - share.Model).Seconds()),
 	})
 	s.note(i, verdict.String())
-	s.start(i) // a late one now takes up this round's work
+	s.start(i) // a late node now begins this round's work
 }
 
 // giveUp restarts the nodes that were silent until the round timed out.

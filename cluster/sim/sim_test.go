@@ -146,7 +146,7 @@ func mustRound(t interface{ Fatal(...any) }, s *Simulator, sizes []int) *cluster
 	return r
 }
 
-// Whatever happens, a round ends, time goes on, and the books agree.
+// Every round ends, time increases, and the numbers of the report agree.
 func TestRounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c, k := drawCluster(t), drawConditions(t)
@@ -204,7 +204,7 @@ func TestRounds(t *testing.T) {
 }
 
 // A seed and the same sizes give the same bits, a refused call changes nothing, and the
-// truth hangs on neither the sizes nor the rule of the round: runs can be compared pairwise.
+// truth depends on neither the sizes nor the rule of the round: runs can be compared pairwise.
 func TestPairing(t *testing.T) {
 	done, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -216,7 +216,7 @@ func TestPairing(t *testing.T) {
 		a, b, other := New(c, k, seed), New(c, k, seed), New(&d, k, seed)
 		for range 25 {
 			if diff := cmp.Diff(a.Truth().Slowdown, other.Truth().Slowdown) + cmp.Diff(a.Truth().Noise, other.Truth().Noise); diff != "" {
-				t.Fatal("the truth hangs on the sizes:", diff)
+				t.Fatal("the truth depends on the sizes:", diff)
 			}
 			sizes := someWork(a, drawSizes(t, c))
 			ra := clone(mustRound(t, a, sizes))

@@ -7,7 +7,7 @@ import (
 	"evenkeel/cluster"
 )
 
-// node is what is true of one node, as opposed to what a controller believes.
+// node is the true state of a node, as opposed to a controller's belief.
 type node struct {
 	pcg      rand.PCG
 	constant float64 // departure from the profile that never changes
@@ -19,7 +19,7 @@ type node struct {
 	away     int     // rounds until it is back; 0: here
 	slowdown float64 // without noise, in the round about to run
 	factor   float64 // noise of the round about to run, its spike included
-	spike    float64 // what a spike adds to that
+	spike    float64 // the spike's part of factor
 	fails    float64 // when the node fails in the round about to run: share of its work done; negative: it does not
 	silent   bool    // a failure that only the heartbeat shows
 	spiked   bool    // the round about to run is a spike
@@ -31,7 +31,7 @@ type spell struct {
 	slow float64
 }
 
-// newSpell is the state before the first round, of which advance takes one off.
+// newSpell is the state before the first round; the first advance takes one round off.
 func newSpell(e *cluster.Episode, rng *rand.Rand) spell {
 	begin, length, z := rng.Float64(), rng.Float64(), rng.NormFloat64()
 	if begin < e.AtStart {
@@ -40,7 +40,7 @@ func newSpell(e *cluster.Episode, rng *rand.Rand) spell {
 	return spell{}
 }
 
-// advance is the slowdown in the next round.
+// advance returns the slowdown in the next round.
 func (s *spell) advance(e *cluster.Episode, rng *rand.Rand) float64 {
 	if s.left > 0 {
 		s.left--
@@ -76,8 +76,8 @@ func newNode(c *cluster.Conditions, constant float64, seed uint64, index, count 
 	return n
 }
 
-// advance moves the node to its next round. It draws from the node's own streams only,
-// so that nothing a policy does changes what a node will do.
+// advance moves the node to its next round. It draws only from the node's own streams, so
+// that a policy's choices do not change the node's future.
 func (n *node) advance(c *cluster.Conditions) {
 	rng := rand.New(&n.pcg)
 	log := 0.0

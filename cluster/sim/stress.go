@@ -27,8 +27,8 @@ const (
 	rackStream   = 1 << 41
 )
 
-// newStress draws what stays the same over a run; nil if no part is switched on. It
-// always draws everything, so that the parts do not change one another.
+// newStress draws what stays the same over a run; nil if no part is switched on. It draws
+// everything, so that the parts do not change one another.
 func newStress(c *cluster.Stress, seed uint64, index int) *stress {
 	if *c == (cluster.Stress{}) {
 		return nil
@@ -53,7 +53,7 @@ func newStress(c *cluster.Stress, seed uint64, index int) *stress {
 	return u
 }
 
-// advance is the slowdown in the next round.
+// advance returns the slowdown in the next round.
 func (u *stress) advance(c *cluster.Stress) float64 {
 	slow, round := u.wrong, float64(u.round)
 	u.round++
@@ -77,8 +77,8 @@ func (u *stress) advance(c *cluster.Stress) float64 {
 	return slow
 }
 
-// stamped is a duration as the node reports it, whose end it stamps by its own clock: see
-// cluster.Clocks.
+// stamped is a duration as the node reports it, with its end stamped by its own clock
+// (cluster.Clocks).
 func (u *stress) stamped(seconds float64) float64 {
 	if u == nil {
 		return seconds

@@ -32,7 +32,7 @@ var errFile = badinput.New("trace: invalid file")
 
 // Columns are the names of the columns.
 type Columns struct {
-	Job    string `yaml:"job,omitempty" json:"job,omitempty"`       // "": job, which the file need not have
+	Job    string `yaml:"job,omitempty" json:"job,omitempty"`       // "": job, which may be missing
 	Worker string `yaml:"worker,omitempty" json:"worker,omitempty"` // "": worker
 	Round  string `yaml:"round,omitempty" json:"round,omitempty"`   // "": round
 	Time   string `yaml:"time,omitempty" json:"time,omitempty"`     // "": seconds
@@ -94,7 +94,7 @@ func Read(r io.Reader, name string, columns Columns) (*Trace, error) {
 	}
 	source = bytes.TrimPrefix(source, []byte("\ufeff")) // some programs write a byte order mark
 	if !utf8.Valid(source) {
-		p.add(0, "", "not UTF-8; save it as such")
+		p.add(0, "", "not UTF-8; save it as UTF-8")
 		return nil, errors.Join(p.faults...)
 	}
 	p.rows(source, columns)
@@ -247,8 +247,8 @@ func (p *parser) trace() *Trace {
 	return t
 }
 
-// sort orders the rows of a worker. The same row again counts once, as published traces have
-// that; a round with two times is a fault.
+// sort orders the rows of a worker. A repeated row counts once, because published traces have
+// some; a round with two times is a fault.
 func (p *parser) sort(s *series) {
 	slices.SortStableFunc(s.rows, func(a, b row) int { return cmp.Compare(a.round, b.round) })
 	s.rows = slices.CompactFunc(s.rows, func(a, b row) bool { return a.round == b.round && a.time == b.time })

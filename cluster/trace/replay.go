@@ -45,7 +45,7 @@ func (r *Replay) Open(folder string) error {
 		return fmt.Errorf("trace: %w", err)
 	}
 	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%s: %w: it is no regular file", path, errFile)
+		return fmt.Errorf("%s: %w: not a regular file", path, errFile)
 	}
 	f, err := os.Open(path)
 	if err != nil {

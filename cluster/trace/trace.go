@@ -5,8 +5,8 @@
 //	1,0,1,0.476
 //	1,1,1,0.509
 //
-// [Read] takes the names of the columns; others are passed over. Rows come in any order,
-// and rounds may be missing: a time holds until the worker's next one.
+// [Read] takes the names of the columns and ignores others. Rows may come in any order, and
+// rounds may be missing: a time holds until the worker's next one.
 //
 // The simulator replays factors: a time divided by the median time of its job. So the unit does not matter, and
 // constant differences between the workers of a job remain.

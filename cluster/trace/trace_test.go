@@ -45,7 +45,7 @@ func TestErrors(t *testing.T) {
 		{"long name", header + "1," + strings.Repeat("w", 65) + ",1,1\n", Columns{}, "f.csv:2: trace: invalid file: worker: is \"" + strings.Repeat("w", 60) + "...\"; a name has 1 to 64 bytes"},
 		{"twice", header + "1,1,1,1\n1,2,1,1\n1,1,1,2\n", Columns{}, "f.csv:4: trace: invalid file: round: worker \"1\" has another time for round 1 in line 2; keep one row, or name the column of the job by replay.job"},
 		{"nothing in common", header + "1,1,1,1\n1,2,2,1\n", Columns{}, "f.csv: trace: invalid file: the workers of job \"1\" have no round in common: one begins at 2, one ends at 1; give them different jobs"},
-		{"another encoding", header + "1,\xe9,1,1\n", Columns{}, "f.csv: trace: invalid file: not UTF-8; save it as such"},
+		{"another encoding", header + "1,\xe9,1,1\n", Columns{}, "f.csv: trace: invalid file: not UTF-8; save it as UTF-8"},
 		{"not CSV", header + "1,\"1,1,1\n", Columns{}, "f.csv:2: trace: invalid file: not CSV: extraneous or missing \" in quoted-field"},
 	} {
 		tr, err := Read(strings.NewReader(c.in), "f.csv", c.columns)

@@ -3,13 +3,12 @@ package learn
 import (
 	"errors"
 	"fmt"
-	"math"
 )
 
 // Config says how to learn. The zero value learns with the defaults that are given with each field.
 type Config struct {
 	// Batch is the number of groups in an update, at least 1. Zero means 64: half of that learns more per second
-	// but less surely, twice that costs twice the time for little (CartPole, chain).
+	// but less reliably, twice that takes twice the time for little gain (CartPole, chain).
 	Batch int `json:"batch"`
 	// Group is the number of rows in a group, as in the replay. Zero means 8; 1 for an ordinary DQN.
 	Group int `json:"group"`
@@ -20,7 +19,7 @@ type Config struct {
 	// 20 steps.
 	Gamma float64 `json:"gamma"`
 	// Tau is the share by which the target network follows after every update, above 0 to 1. Zero means 0.005,
-	// that is, it lags by some 200 updates.
+	// a lag of some 200 updates.
 	Tau float64 `json:"tau"`
 	// LearningRate is Adam's step size at the start, above 0. Zero means 5e-4.
 	LearningRate float64 `json:"learning_rate"`
@@ -62,18 +61,18 @@ func (c Config) validate() error {
 			add("learner.%s is %d, must be between 1 and %d, or 0 for the default", name, v, most)
 		}
 	}
-	number := func(name string, v, most float64, open bool) {
-		if !(v >= 0 && v <= most) || (open && v == most) || math.IsInf(v, 0) {
-			add("learner.%s is %v, must be above 0 and at most %v, or 0 for the default", name, v, most)
+	number := func(name, bound string, v float64) {
+		if !(v >= 0 && v <= 1) || bound == "below" && v == 1 {
+			add("learner.%s is %v, must be above 0 and %s 1, or 0 for the default", name, v, bound)
 		}
 	}
 	count("batch", c.Batch, 1<<16)
 	count("group", c.Group, 1<<16)
 	count("n_step", c.NStep, 1000)
-	number("gamma", c.Gamma, 1, true)
-	number("tau", c.Tau, 1, false)
-	number("learning_rate", c.LearningRate, 1, false)
-	number("final_rate", c.FinalRate, 1, false)
+	number("gamma", "below", c.Gamma)
+	number("tau", "at most", c.Tau)
+	number("learning_rate", "at most", c.LearningRate)
+	number("final_rate", "at most", c.FinalRate)
 	if c.DecayUpdates < 0 {
 		add("learner.decay_updates is %d, must be positive, or 0 for a constant rate", c.DecayUpdates)
 	}

@@ -54,7 +54,7 @@ func newDense(rows int, grad ddqn.Layer, relu, inner bool) *op {
 	return o
 }
 
-// newReluGrad passes the gradient where the output is not zero (it is never below). Inputs: gradient and output.
+// newReluGrad passes the gradient where the output is not zero; it is not negative. Inputs: gradient and output.
 func newReluGrad(rows, width int) *op {
 	o := newOp("ddqn.relu'", 2, nil, rows, width)
 	o.run = func(in []gorgonia.Value) error {

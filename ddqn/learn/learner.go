@@ -27,8 +27,8 @@ type Stats struct {
 //	a* = argmax over a' of w . Q_online(s', a')
 //	y  = sum over k of gamma^k r_k  +  gamma^n Q_target(s', a*)      a vector, one value per objective
 //
-// and Q_online(s, a) is moved towards y. A network that values the maximum that it chose itself takes its own
-// errors for gains; here one network chooses and the other values.
+// and Q_online(s, a) is moved towards y. A single network that both chooses and values the maximum overestimates it;
+// here one network chooses and the other values.
 //
 // Deviations from the paper: the argmax is over the weighted sum of vector-valued Q (as in Abels et al., ICML 2019);
 // the target network follows softly; and n-step returns. Not safe for concurrent use.
@@ -79,12 +79,12 @@ func (l *Learner) Network() *ddqn.Network { return l.online }
 // Updates is the number of updates done.
 func (l *Learner) Updates() int { return l.updates }
 
-// errEmpty means that the replay holds nothing yet that could be learned from.
+// errEmpty means that there is nothing to learn from yet.
 var errEmpty = errors.New("ddqn/learn: replay holds no complete n-step window yet")
 
-// Update draws a batch from the replay and takes one gradient step. It changes no weight and fails while
-// the replay holds no complete window, ddqn.ErrMismatch if its sizes are not those of the learner, and ddqn.ErrNotFinite if
-// the loss or the gradient is NaN or infinite (which calls for a lower LearningRate or smaller rewards).
+// Update draws a batch from the replay and takes one gradient step. It fails and changes no weight if the replay holds
+// no complete window, if its sizes are not those of the learner (ddqn.ErrMismatch), or if the loss or the gradient is NaN or
+// infinite (ddqn.ErrNotFinite; lower LearningRate or scale the rewards).
 func (l *Learner) Update(replay *Replay) (Stats, error) {
 	if err := l.fits(replay); err != nil {
 		return Stats{}, fmt.Errorf("ddqn/learn: update: %w", err)

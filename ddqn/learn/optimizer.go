@@ -33,7 +33,7 @@ func newOptimizer(n int) *optimizer {
 
 // norm is the Euclidean norm.
 func norm(g []float32) float64 {
-	var a, b, c, d float64 // four sums, because one would wait for itself
+	var a, b, c, d float64 // four sums, because the additions of one would wait for each other
 	for ; len(g) >= 4; g = g[4:] {
 		a += float64(float64(g[0]) * float64(g[0]))
 		b += float64(float64(g[1]) * float64(g[1]))

@@ -49,8 +49,8 @@ type Step struct {
 	Actions []int
 	// Rewards holds what the actions earned on the way to the next step, Group x Objectives. Ignored in a Last step.
 	Rewards []float32
-	// Weights are the preferences by which the actions were chosen, Objectives long. The step from which a
-	// transition starts decides; so give them in every step but the Last, where they are ignored.
+	// Weights are the preferences by which the actions were chosen, Objectives long. A transition has those of its
+	// first step. Ignored in a Last step.
 	Weights []float32
 }
 
@@ -287,7 +287,7 @@ func (r *Replay) samples(n int) int {
 }
 
 // sample fills b with windows of at most n steps, drawn uniformly with replacement. It draws any step held and
-// rejects it if no window starts there; the caller has made sure that Samples(n) is positive.
+// rejects it if no window starts there, so samples(n) must be positive.
 func (r *Replay) sample(b *batch, n int, gamma float32, rng *rand.Rand) {
 	total := r.size()
 	for g := range b.discount {
@@ -324,8 +324,7 @@ func (s *stream) window(i, n int) int {
 }
 
 // fill writes the window of the given length from the i-th oldest step on as group g of the batch. A row counts
-// only if it is live in every step of the window: one that leaves, joins or leaves and returns earned nothing that
-// belongs to its first action alone.
+// only if it is live in every step of the window: otherwise its rewards do not follow from its first action.
 func (r *Replay) fill(b *batch, g int, s *stream, i, length int, gamma float32) {
 	m, f, o := r.cfg.Group, r.cfg.Features, r.cfg.Objectives
 	start, end := s.at(i), s.at(i+length)

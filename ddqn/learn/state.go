@@ -58,7 +58,7 @@ func (l *Learner) SaveState(w io.Writer, replay *Replay) error {
 	for _, part := range l.parts() {
 		b = wire.AppendFloats(b, part)
 	}
-	// A bufio.Writer keeps its first error for Flush.
+	// A bufio.Writer returns its first error from Flush.
 	_, _ = buf.Write(b)
 	for i := range replay.streams {
 		st := &replay.streams[i]
@@ -156,7 +156,7 @@ func (l *Learner) loadState(r io.Reader, replay *Replay) error {
 		return fmt.Errorf("content has checksum %016x, the file says %016x; take an earlier state: %w", got, want, ddqn.ErrChecksum)
 	}
 	if _, err := in.ReadByte(); err == nil {
-		return fmt.Errorf("bytes after the checksum: %w", ddqn.ErrFormat)
+		return fmt.Errorf("bytes after the checksum; copy the file again: %w", ddqn.ErrFormat)
 	} else if err != io.EOF {
 		return fmt.Errorf("read to the end: %w", err)
 	}

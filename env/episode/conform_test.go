@@ -24,8 +24,8 @@ type moment struct {
 	Live []bool
 }
 
-// conform holds what every environment must keep to. create gives environments of one
-// configuration; the actions are random, of a seed.
+// conform checks what must hold in every environment. create returns environments of one
+// configuration; the actions are random, from a seed.
 func conform(t *testing.T, create func() *Episode) {
 	t.Helper()
 	e := create()
@@ -41,7 +41,7 @@ func conform(t *testing.T, create func() *Episode) {
 	}
 }
 
-// differ is the first step in which two episodes are not the same bits, -1 if none.
+// differ is the first step in which the bits of two episodes differ, -1 if there is none.
 func differ(a, b []moment) int {
 	for k := range max(len(a), len(b)) {
 		if k >= len(a) || k >= len(b) {
@@ -185,12 +185,12 @@ func TestConform(t *testing.T) {
 		n.Profile, n.Hidden.Profile = nil, n.Profile
 	}
 	add("unknown profiles", unknown, envtest.Preset(t, "drift"), 100)
-	hurried := *unknown // so slow by their nameplates' guess that some are late at once
+	hurried := *unknown // nodes far slower than their nameplates suggest, so that some are late at once
 	hurried.Collect = cluster.Collect{Quorum: cluster.Quorum{Share: 0.7}}
 	add("unknown profiles, late", &hurried, envtest.Preset(t, "bursts"), 100)
 	tight := envtest.Mixed(t, 6)
 	for i := range tight.Nodes {
-		tight.Nodes[i].Shapes = []int{2} // without the first, nobody takes an odd batch
+		tight.Nodes[i].Shapes = []int{2} // without the first node, no odd batch is possible
 	}
 	tight.Nodes[0].Shapes = nil
 	tight.GlobalBatch |= 1
@@ -237,8 +237,8 @@ func TestTerminalIsReached(t *testing.T) {
 	}
 }
 
-// With every rate known and nothing random, no round beats the state oracle, and a
-// round by the profiles alone is as good.
+// Without noise, no round beats the state oracle, and a round sized by the profiles alone
+// equals it.
 func TestProgressOfAnExactCluster(t *testing.T) {
 	e, err := New(Config{Cluster: envtest.Mixed(t, 6), Conditions: cluster.Conditions{}, Seed: 1, Rounds: 30})
 	if err != nil {

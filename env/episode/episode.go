@@ -20,19 +20,19 @@ const (
 	Last // ends it; Terminal distinguishes a true end from a time limit
 )
 
-// Step is what an action led to.
+// Step is the result of one action per node.
 type Step struct {
 	Kind     Kind
 	Terminal bool
-	// Reward is the team's, by objective, each 0 at best: speed (progress - 1, progress
+	// Reward is the team's, by objective: speed (progress - 1, progress
 	// being the accepted samples per second relative to the state oracle's without noise), waiting (minus the
 	// idle share of node time), freshness (minus the share of accepted samples that were
 	// computed on an older model), energy (1 - joules per counted sample over the state
 	// oracle's; 0 where no node's power is known).
 	Reward [env.Objectives]float64
 	// Nodes holds every node's own reward, by objective, row-major; valid until the next
-	// step. Speed, waiting and energy ask the same of a node, a parameter that fits
-	// (ownReward); freshness asks that what it delivers is fresh.
+	// step. Speed, waiting and energy all reward a node for the right parameter
+	// (ownReward), freshness for fresh gradients.
 	Nodes []float32
 }
 
@@ -116,8 +116,8 @@ func (e *Episode) collectBy(c cluster.Collect) {
 func (e *Episode) Live() []bool { return e.sim.Present() }
 
 // Reset begins the episode anew, from the same seed, with a round sized by the
-// profiles alone. Where the nodes that are there cannot hold the global batch, the
-// step is Last and Terminal at once.
+// profiles alone. If the nodes present cannot hold the global batch, the step is Last
+// and Terminal.
 func (e *Episode) Reset() (Step, error) {
 	e.sim = sim.New(e.config.Cluster, e.config.Conditions, e.config.Seed)
 	e.tracker = env.NewTracker(e.config.Cluster)

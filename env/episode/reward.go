@@ -10,23 +10,23 @@ import (
 // The shape of a node's own reward; docs/decisions/0003-reward.md describes how it was
 // found.
 const (
-	worst      = 2.0 // what an error costs at most: a missed jump is lost however far it went
+	worst      = 2.0 // largest loss: how far a missed jump went does not matter
 	suddenJump = 0.1 // a change of the log slowdown that no rule could foresee
 )
 
 // stakes are what a node's parameter can gain and lose in a round, the same for all nodes.
 type stakes struct {
 	margin float64 // best margin for a node's true noise, in deviations
-	nodes  float64 // that wait where a node is later than any other
-	beyond float64 // over the finish, where that is so: as late as the largest spike is expected; 0: no spike is
+	nodes  float64 // nodes that wait for one that is later than the largest spike
+	beyond float64 // expected lateness of the largest spike, relative to the finish; 0: no spike is expected
 }
 
-// newStakes finds the best margin: by search with an oracle on the training split, about 0.8
-// of the fleet's spread, and less if a round has several spikes anyway, which hide the noise of
-// the other nodes.
+// newStakes sets the best margin. A search with an oracle on the training split found about 0.8
+// of the fleet's spread, and less if a round has several spikes, which hide the noise of the
+// other nodes.
 //
 // If a round does not wait for all nodes, a late node holds the others up for at most the
-// grace, and the best margin is less than a third of the spread; it grows with the grace.
+// grace. The best margin is then 0.3 of the spread without a grace, and grows with the grace.
 func newStakes(spread float64, c *cluster.Conditions, nodes int, rule cluster.Rule) stakes {
 	if rule.Quorum < 1 {
 		return stakes{margin: spread * min(0.3+1.5*rule.Grace, 0.82)}
@@ -39,8 +39,8 @@ func newStakes(spread float64, c *cluster.Conditions, nodes int, rule cluster.Ru
 	return s
 }
 
-// ownReward is what a node earned by its parameter, at most 0: minus the expected loss
-// of goodput that the parameter causes against the best one, in shares of a node. A
+// ownReward is a node's reward for its parameter, at most 0: minus the expected loss of
+// goodput against the best parameter, in units of one node's goodput. A
 // parameter above the truth wastes some of the node (ln p/x); one below it makes
 // everybody wait (the expected overshoot over the common finish time, times the nodes
 // that wait; all of them beyond the spikes):
@@ -49,12 +49,12 @@ func newStakes(spread float64, c *cluster.Conditions, nodes int, rule cluster.Ru
 //
 // with z normal and 1/n = P(z > margin).
 //
-// It is what the simulator knows and the agent does not; a reward of arrival times
-// trains badly, as every node's is ruled by the slowest. A jump between the
-// measurement (before) and the round (after) cannot be foreseen: the parameter is then
-// judged by what could be known.
+// The true time x is known to the simulator, not to the agent. Rewards from arrival times
+// train badly, because the slowest node decides the reward of all.
 //
-// The ratios p/x are those of the predicted finish time to the true one.
+// before and after are p/x, the predicted finish time over the true one, by the true
+// slowdown at the measurement and in the round. A jump between the two cannot be foreseen:
+// the parameter is then judged by before.
 func (s *stakes) ownReward(before, after, noise float64) float64 {
 	if math.Abs(math.Log(after/before)) > suddenJump {
 		after = before
@@ -77,12 +77,12 @@ func (s *stakes) ownReward(before, after, noise float64) float64 {
 
 const (
 	lateSlack = 0.03 // of a round: how much later than predicted a quorum is complete
-	lateLoss  = 0.6  // of a sample that comes a round late, at the margin
+	lateLoss  = 0.6  // share of its marginal value that a sample loses by coming a round late
 )
 
-// lateReward is what a node earned by its share that was still at older work when the
-// round opened, if the round does not wait for it: minus the time that it is idle before the
-// deadline, or minus what its samples lose by being late, in shares of a round. All
+// lateReward is the reward of a node that was still at older work when the round opened,
+// if the round does not wait for it: minus the time that it is idle before the deadline,
+// or minus what its samples lose by being late, in shares of a round. All
 // times are in units of the predicted finish: the deadline, what was left of the older
 // work, and how long the share takes.
 func lateReward(deadline, left, work, noise float64) float64 {
@@ -95,8 +95,8 @@ func lateReward(deadline, left, work, noise float64) float64 {
 func above(t float64) float64   { return 0.5 * math.Erfc(t/math.Sqrt2) }
 func density(t float64) float64 { return math.Exp(-t*t/2) / math.Sqrt(2*math.Pi) }
 
-// teamReward is the team's, by objective, for a round that the oracle would have finished
-// in ideal seconds with so many joules a sample; 0 where no node's power is known.
+// teamReward is the team's reward by objective. ideal is the oracle's time for the round in seconds, joules its energy
+// per sample, 0 if no node's power is known.
 func teamReward(report *cluster.Report, c *cluster.Cluster, ideal, joules float64) (reward [env.Objectives]float64) {
 	wait := max(report.Wait.Seconds(), 1e-9)
 	idle, taking, aged, drawn := 0.0, 0.0, 0.0, 0.0
@@ -129,8 +129,7 @@ func staleShare(r *cluster.NodeReport) float64 {
 	return float64(r.Aged) / float64(r.Samples)
 }
 
-// ideal is the finish time of the round if every true rate had been known, the state
-// oracle's without noise, and the joules per sample that go with it.
+// ideal returns the state oracle's finish time for the round without noise, in seconds, and its joules per sample.
 func (e *Episode) ideal(truth cluster.Truth) (finish, joules float64, err error) {
 	for i := range e.perf {
 		e.oraclePerf[i] = e.truthBase[i]

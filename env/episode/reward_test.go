@@ -39,7 +39,7 @@ func TestOwnReward(t *testing.T) {
 					last = got
 				}
 			}
-			// Overload (a parameter below the truth) keeps everybody waiting.
+			// Overload (a parameter below the truth) makes all nodes wait.
 			for _, off := range []float64{2, 4, 8} {
 				under, over := reward(best*(1-off*noise)), reward(best*(1+off*noise))
 				if off*noise < 0.9 && !(under < over) {
@@ -126,8 +126,8 @@ func TestStakesBehindSpikes(t *testing.T) {
 	}
 }
 
-// fleetTime is the mean time of a round in which everybody keeps m deviations of margin,
-// relative to one without noise: 16 equal nodes, noise and spikes as conditions say.
+// fleetTime is the mean time of a round in which all nodes keep m deviations of margin,
+// relative to one without noise: 16 equal nodes, noise and spikes by the conditions.
 func fleetTime(c *cluster.Conditions, fleets [][]float64, m float64) float64 {
 	rng := rand.New(rand.NewPCG(21, 22)) // the same rounds for every m
 	total := 0.0
@@ -179,7 +179,7 @@ func TestNoiseRoomIsNearTheBest(t *testing.T) {
 	}
 }
 
-// spread is a tracker's for so many nodes.
+// spread is the spread of a tracker of n nodes.
 func spread(t *testing.T, nodes int) float64 {
 	return env.NewTracker(envtest.Mixed(t, nodes)).Spread()
 }
@@ -252,8 +252,8 @@ func TestPayOfNodes(t *testing.T) {
 	}
 }
 
-// The reward of a share that found its node at older work: what is idle before the
-// deadline, or what is late.
+// The reward of a node that is at older work when the round opens: minus its idle time
+// before the deadline, or minus what is late.
 func TestLateReward(t *testing.T) {
 	for _, x := range []struct{ deadline, left, work, noise, want float64 }{
 		{1.2, 0.3, 0.5, 0.1, -0.4},    // surely in time, idle for 0.4
@@ -269,8 +269,8 @@ func TestLateReward(t *testing.T) {
 	}
 }
 
-// The best margin by hand: 0.82 of the spread when everybody is waited for, less behind
-// spikes, and with a quorum as much as the grace hides.
+// The best margin by hand: 0.82 of the spread if the round waits for all nodes, less with
+// spikes, and with a quorum by the grace.
 func TestStakes(t *testing.T) {
 	spikes := cluster.Conditions{Spikes: cluster.Spikes{Rate: 0.1, Least: 0.5, More: 0.25}}
 	for _, x := range []struct {

@@ -34,11 +34,12 @@ type Config struct {
 	Seeds     int            // judged on seeds 0 to Seeds-1
 	TuneSeeds int            // hyperparameters are tuned on as many others; zero: 10
 	Rounds    int            // per run
-	// HoldBatch is how far the samples of a round may depart from the global batch in the mean,
-	// as a share of it, without a loss in tuning: beyond, a percent costs ten. 0: they may.
+	// HoldBatch is how far the mean samples of a round may depart from the global batch, as a
+	// share of it, without a penalty in tuning: each percent beyond costs ten percent of goodput.
+	// 0: no penalty.
 	HoldBatch float64
-	// Known are hyperparameters that an earlier comparison found, by policy, cluster and scenario; what it has is not
-	// tuned again. nil: everything is tuned.
+	// Known are hyperparameters that an earlier comparison found, by policy, cluster and scenario; they are not tuned
+	// again. nil: everything is tuned.
 	Known      map[Cell]string
 	Clock      func() time.Time
 	Progressed func(done, total int) // called after every run, by one goroutine at a time; may be nil
@@ -63,13 +64,13 @@ type Result struct {
 	Rounds   int     `json:"rounds"`
 	Knobs    string  `json:"knobs,omitempty"` // hyperparameters as tuned for this cluster and scenario
 	Bound    bool    `json:"bound,omitempty"`
-	Ends     string  `json:"ends"`     // when its rounds end: "all in", "quorum", "deadline"; over clusters that differ "mixed"
+	Ends     string  `json:"ends"`     // when its rounds end: "all in", "quorum", "deadline"; "mixed" if clusters differ
 	Progress float64 `json:"progress"` // mean over seeds of goodput / the state oracle's
 	Low      float64 `json:"low"`      // 95% bootstrap interval of progress
 	High     float64 `json:"high"`
 	Costs
 	Hindsight float64 `json:"hindsight"` // progress over that of the oracle that knows the round's noise
-	Fallback  float64 `json:"fallback"`  // share of the agent's decisions left to the model because the network's input was out of range
+	Fallback  float64 `json:"fallback"`  // share of the agent's decisions that the model made (Agent.Fallbacks)
 	P50       float64 `json:"decision_us_p50"`
 	P99       float64 `json:"decision_us_p99"`
 	// Gain is the first policy's progress minus this one's, over the same seeds.
@@ -182,8 +183,8 @@ func (c *comparison) cell(ctx context.Context, cs Case, sc Scenario) ([]Result, 
 	return lines, nil
 }
 
-// tuneOnce returns the point of p's grid to judge: that of the policy it is like if tuned,
-// by name, has one, else the result of tuning, which it adds.
+// tuneOnce returns the point of p's grid to judge: the one in tuned, by the name of p or of
+// the policy that it is Like, or else the result of tuning, which it adds to tuned.
 func (c *comparison) tuneOnce(ctx context.Context, cs Case, sc Scenario, p *Spec, tuned map[string]int) (int, error) {
 	like := cmp.Or(p.Like, p.Name)
 	if point, known := tuned[like]; known {

@@ -71,7 +71,7 @@ func TestCompare(t *testing.T) {
 	for k, pooled := range lines[16:] {
 		checkPooled(t, pooled, lines[k], lines[8+k])
 	}
-	// However many processors share the work, the lines are the same.
+	// The lines do not depend on the number of processors.
 	config.Progressed = nil
 	again, err := Compare(context.Background(), config)
 	if err != nil {
@@ -239,8 +239,8 @@ func TestBootstrapCovers(t *testing.T) {
 }
 
 func TestBootstrapOfStrata(t *testing.T) {
-	// What differs between strata is no uncertainty: every stratum is resampled by itself,
-	// and each counts the same however many values it has.
+	// Differences between strata are not uncertainty: each stratum is resampled by itself and
+	// counts the same, however many values it has.
 	i := stats.Bootstrap([][]float64{{1, 1, 1, 1}, {3, 3}})
 	if i != (stats.Interval{Mean: 2, Low: 2, High: 2}) {
 		t.Errorf("%+v", i)

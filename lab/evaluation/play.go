@@ -18,14 +18,14 @@ type Score struct {
 	Seconds float64 `json:"seconds"` // simulated
 }
 
-// Costs is what a run's speed came with.
+// Costs are the measures of a run beside its goodput.
 type Costs struct {
 	Waiting     float64 `json:"waiting"`          // share of the nodes' time spent idle, 0..1
 	Freshness   float64 `json:"freshness"`        // share of accepted samples computed on the round's own model, 0..1
 	Energy      float64 `json:"energy,omitempty"` // joules per counted sample of the nodes whose power is known; 0: no power is known, or nothing was accepted
 	SamplesMean float64 `json:"samples_mean"`     // of the samples accepted in a round, over the global batch
 	SamplesSD   float64 `json:"samples_sd"`       // their standard deviation
-	LeftOut     float64 `json:"left_out"`         // share of the nodes that were there but had no share of the round
+	LeftOut     float64 `json:"left_out"`         // fraction of the nodes present that had no share of a round, on average
 }
 
 // add adds o, divided by n.
@@ -47,8 +47,8 @@ type Meter struct {
 	rounds                                             int
 }
 
-// plan adds who was there and had no share, and the samples that came of it, over the
-// global batch.
+// plan counts the nodes present and those without a share, and adds the accepted samples, over
+// the global batch.
 func (m *Meter) plan(present []bool, plan *cluster.Plan, samples float64) {
 	for i, here := range present {
 		if here {

@@ -22,14 +22,13 @@ type Spec struct {
 	Bound           bool             // an oracle: no competitor
 	Rule            bool             // decides when rounds end
 	Batch           bool             // decides the global batch
-	Deadline        bool             // may set the deadline where a cluster leaves that open; the others wait for all
-	Timed           bool             // sets a deadline for every round: suits only clusters that leave that open
-	Cut             bool             // has nodes cut their last micro-step, whatever the cluster says
+	Deadline        bool             // may set the deadline if a cluster leaves it open; the others wait for all
+	Timed           bool             // sets a deadline for every round: suits only clusters that leave it open
+	Cut             bool             // makes nodes cut their last micro-step, even if the cluster's are whole
 	Overtime        bool             // is about micro-steps after a deadline: suits clusters that allow them
 	Hyperparameters []Hyperparameter // of its grid; nil: nothing to tune
-	// Hindsight is the number of leading hyperparameters whose best values are taken on
-	// every judged seed. The others are tuned, together with those of the policy Like where
-	// one is named.
+	// Hindsight is the number of leading hyperparameters whose best values are chosen on each
+	// judged seed. The others are tuned, or taken from the policy named by Like.
 	Hindsight int
 	Like      string
 	create    create
@@ -180,8 +179,8 @@ func tunedWaterFill(name, about string, grid []baseline.WaterFill) Spec {
 	})
 }
 
-// Suited returns the specs of the policies that choose only what all cases leave open, and need only what all trainers can
-// do.
+// Suited returns the specs of the policies that choose only what all cases leave open, and need only what all their trainers
+// can do.
 func Suited(cases []Case) []Spec {
 	return slices.DeleteFunc(Specs(), func(p Spec) bool {
 		return slices.ContainsFunc(cases, func(c Case) bool {
@@ -213,7 +212,7 @@ func bound(name, about string, o baseline.Oracle) Spec {
 
 // model returns the spec of the agent's fallback rule.
 func model() Spec {
-	s := untuned("model", "the agent's fallback rule alone, without the network", func(c *cluster.Cluster) agent.Policy {
+	s := untuned("model", "the agent's fallback rule, without the network", func(c *cluster.Cluster) agent.Policy {
 		return agent.NewModel(c)
 	})
 	s.Deadline = true

@@ -160,8 +160,8 @@ func TestEveryPolicyEverywhere(t *testing.T) {
 	}
 }
 
-// Every policy gets through a time in which the nodes that are left cannot hold the
-// batch, and back to a full batch after it.
+// Every policy works while the remaining nodes cannot hold the batch, and returns to a full
+// batch afterwards.
 func TestEveryPolicyOutlivesAShortage(t *testing.T) {
 	trained := embedded(t)
 	tight := sites(t)[2]

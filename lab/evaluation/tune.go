@@ -13,7 +13,7 @@ import (
 
 // Hyperparameter is one of a policy's hyperparameters, with the values that tuning tries.
 type Hyperparameter struct {
-	Name   string // before the value in texts; "": values speak for themselves
+	Name   string // precedes the value in texts; may be ""
 	Values []string
 	Start  int // the value that the search starts from
 }
@@ -99,11 +99,10 @@ func (p *Spec) mostTried() int {
 	return n
 }
 
-// Tune returns the point of p's grid that reaches the highest goodput on
-// config.TuneSeeds seeds, which are never seeds 0 to 2^32-1. If the grid is a product
-// of several hyperparameters with more than 60 points, it is the highest that coordinate
-// descent meets: from their starts, two sweeps set each in turn to its best value. Of config
-// it reads only TuneSeeds, Rounds, Trained and Progressed.
+// Tune returns the point of p's grid with the highest goodput on config.TuneSeeds seeds, from
+// 2^32 on. If the grid is a product of several hyperparameters with more than 60 points, it is
+// the best point of coordinate descent: from their starts, two sweeps set each in turn to its
+// best value. Of config it reads only TuneSeeds, Rounds, Trained, HoldBatch and Progressed.
 func Tune(ctx context.Context, config Config, cs Case, sc Scenario, p *Spec) (int, error) {
 	config.TuneSeeds = cmp.Or(config.TuneSeeds, 10)
 	c := &comparison{config: config, total: p.mostTried() * config.TuneSeeds}
@@ -144,8 +143,8 @@ type search struct {
 	means     map[int]float64 // goodput over the reference's, summed over seeds
 }
 
-// best tries the points that were not tried yet and returns the best of those given, the
-// first of several.
+// best tries the points that were not tried yet and returns the best of those given; on ties,
+// the first.
 func (s *search) best(ctx context.Context, points []int) (int, error) {
 	var untried []int
 	for _, k := range points {
@@ -224,8 +223,8 @@ func ReadTuned(text []byte) (map[Cell]string, error) {
 	return known, nil
 }
 
-// point is the point of the grid that a text describes, the first one where leading hyperparameters are
-// taken in hindsight; -1: none.
+// point is the first point of the grid that a text describes, without the hyperparameters chosen in hindsight;
+// -1: none.
 func (p *Spec) point(text string) int {
 	fixed := Spec{Hyperparameters: p.Hyperparameters[p.Hindsight:]}
 	if text == "" {

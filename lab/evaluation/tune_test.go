@@ -132,8 +132,8 @@ func TestCoordinateDescent(t *testing.T) {
 	}
 }
 
-// What is chosen in hindsight is, on every seed, the best of what was not tuned; the rest
-// is tuned once with the spec that it is like.
+// Hyperparameters chosen in hindsight are the best on each seed; the others are tuned once,
+// with the spec that it is Like.
 func TestHindsight(t *testing.T) {
 	config := twoCases(t, "kofn", "kofn-hindsight")
 	config.Scenarios = []Scenario{scenario(t, "bursts")}
@@ -206,8 +206,8 @@ func TestSuited(t *testing.T) {
 	}
 }
 
-// A policy runs where the cluster leaves it what it decides and the trainer can do what it asks
-// for; when its rounds end is said.
+// A policy is suited to clusters that leave its decisions open and whose trainer can carry them
+// out; ends says when its rounds end.
 func TestSuitedUnderDeadlines(t *testing.T) {
 	all, timed, on, whole, fixed := agenttest.Lines(t, 8, 0.1, 0.1), agenttest.Lines(t, 8, 0.1, 0.1), agenttest.Lines(t, 8, 0.1, 0.1), agenttest.Lines(t, 8, 0.1, 0.1), agenttest.Lines(t, 8, 0.1, 0.1)
 	timed.Collect.AutoDeadline = true
@@ -306,7 +306,7 @@ func TestTunedFile(t *testing.T) {
 	}
 }
 
-// What a file says of a cell is not tuned again, what it does not say is.
+// Cells in the file are not tuned again; others are.
 func TestKnownHyperparametersAreNotTuned(t *testing.T) {
 	known, err := ReadTuned([]byte(`{"version": 1, "tuned": [{"policy": "lbbsp", "cluster": "lines", "scenario": "steady", "knobs": "gain 0.05"}]}`))
 	if err != nil {

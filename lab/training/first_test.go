@@ -10,8 +10,8 @@ import (
 	"evenkeel/internal/race"
 )
 
-// The embedded policy is what this code trains: a run of its configuration has the same networks after its first updates.
-// Everything that training goes through is in them: drawn clusters, simulator, belief, observation, rewards, targets.
+// The embedded policy is what this code trains: a run of its configuration has the same networks after its first updates,
+// which depend on the drawn clusters, simulator, belief, observation, rewards and targets.
 func TestEmbeddedPolicyIsOfThisCode(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("the simulator's exponentials are those of the processor that the policy was trained on")

@@ -68,8 +68,8 @@ func ownReturn(t *testing.T, trained *agent.Trained, seed uint64) float64 {
 	return sum / float64(count)
 }
 
-// A few seconds of training must show: in the same episodes, which training never drew, the policy loses (rewards are
-// losses) far less than its network did before, and than random actions.
+// A few seconds of training must help: in episodes that training did not draw, the policy loses far less than its
+// untrained network and than random actions.
 func TestLearningFloor(t *testing.T) {
 	slow.Skip(t)
 	if race.Enabled {

@@ -12,17 +12,17 @@ import (
 	"evenkeel/env/episode"
 )
 
-// Sampler draws the clusters and conditions that training sees: workloads and devices
-// that are not held out, 2 to 10,000 nodes, and conditions around the presets but wider,
-// so that a policy has met worse than it will be judged on.
+// Sampler draws the clusters and conditions of training: workloads and devices that are not
+// held out, 2 to 10,000 nodes, and conditions around the presets but wider, so that the policy
+// also trains on worse conditions than those of the comparisons.
 type Sampler struct {
 	catalogue *profile.Catalogue
 	workloads []string
 	devices   map[string][]profile.Device // that run the workload
 }
 
-// NewSampler returns a sampler of all the catalogue's devices and workloads except the
-// held-out split; a user's own are included.
+// NewSampler returns a sampler of all devices and workloads of the catalogue, a user's own
+// included, except the held-out split.
 func NewSampler(catalogue *profile.Catalogue) (*Sampler, error) {
 	s := &Sampler{catalogue: catalogue, devices: map[string][]profile.Device{}}
 	for _, w := range catalogue.Workloads() {
@@ -109,29 +109,29 @@ func (s *Sampler) cluster(rng *rand.Rand) (*cluster.Cluster, error) {
 	return c, nil
 }
 
-// largeShare is the share of episodes with 512 nodes and more: rare, as one costs as much
-// as dozens of others.
+// largeShare is the share of episodes with 512 nodes and more: rare, because one costs as
+// much as dozens of others.
 const largeShare = 0.02
 
-// smallShare is the share of episodes with 2 to 8 nodes, beside those that any episode has: in these a node is a large part
-// of the cluster, and other choices are right.
+// smallShare is the share of episodes that are drawn with 2 to 8 nodes, where each node is a large part of the cluster and
+// other choices are right. Other episodes may have so few nodes too.
 const smallShare = 0.2
 
-// mostWork bounds the rounds of an episode times its nodes, beyond those of a usual one.
+// mostWork bounds the rounds of an episode times its nodes, if it is longer than usual.
 const mostWork = 50_000
 
 // realMixes are the shares of devices in real clusters, in GPUs: alibaba's 2023 and
 // 2026 traces (alibaba/clusterdata @ 7a6c496e) and Sia's simulated cluster
-// (siasosp23/artifacts), as far as the catalogue has the device or, for the second, its
-// sibling of the same generation (A10 for A10G, A100 and A800 of 80 GB for 40 GB).
+// (siasosp23/artifacts), for the devices of the catalogue. In the second, A10 count as A10G,
+// and A100 and A800 of 80 GB as 40 GB.
 var realMixes = []map[string]float64{
 	{"t4": 842, "v100-16g": 399, "a10g": 2, "p100": 265, "v100": 399},
 	{"a10g": 2494, "a100-40g": 3632},
 	{"t4": 24, "a100-40g": 16},
 }
 
-// mix draws the shares of the devices: half the time those of a real cluster, else anything
-// from nearly one kind to equal shares.
+// mix draws the shares of the devices: half the time those of a real cluster if it has two
+// of them, else anything from nearly one kind to equal shares.
 func (s *Sampler) mix(rng *rand.Rand, devices []profile.Device) []float64 {
 	shares := make([]float64, len(devices))
 	fleet, known := realMixes[rng.IntN(len(realMixes))], 0
@@ -219,16 +219,16 @@ func logUniform(rng *rand.Rand, low, high float64) float64 {
 	return low * math.Exp(rng.Float64()*math.Log(high/low))
 }
 
-// How often a drawn cluster departs from the catalogue's measurements, so that a policy has met extreme jobs:
-// rounds of any length, dominating overheads, wrong or missing profiles.
+// Shares of the drawn clusters that depart from the catalogue's measurements, so that training has extreme jobs:
+// short and long rounds, dominating overheads, wrong or missing profiles.
 const (
-	pacedShare    = 0.5  // of clusters: all times scaled, so that a round takes between these seconds
+	pacedShare    = 0.5  // times scaled, so that a round takes leastRound to mostRound
 	leastRound    = 0.05 // seconds
-	mostRound     = 100
-	heavyShare    = 0.25 // an overhead of up to mostOverhead of a round on top
+	mostRound     = 100  // seconds
+	heavyShare    = 0.25 // an additional overhead of up to about mostOverhead of a round
 	mostOverhead  = 0.9
-	shapelessRate = 0.15 // nodes whose overhead is not what their profile says
-	hiddenShare   = 0.2  // no profiles, of all or of a third of the nodes
+	shapelessRate = 0.15 // overheads that differ from the profiles'
+	hiddenShare   = 0.2  // all or about a third of the profiles hidden
 )
 
 // depart changes a cluster of catalogue profiles.
@@ -253,7 +253,7 @@ func (s *Sampler) depart(rng *rand.Rand, c *cluster.Cluster, model profile.Workl
 	for i := range c.Nodes {
 		n := &c.Nodes[i]
 		if shown[n.Device] == nil {
-			// Devices differ in their overhead, and so does what is known of it.
+			// Devices differ in their overhead, and in how wrong their profile is.
 			own := extra * (0.5 + rng.Float64())
 			if shown[n.Device], err = changed(n.Profile, pace, own+wrong*rng.Float64()); err != nil {
 				return err
@@ -274,7 +274,7 @@ func (s *Sampler) depart(rng *rand.Rand, c *cluster.Cluster, model profile.Workl
 	return nil
 }
 
-// changed is a profile with so many seconds of overhead more, and all of it times pace.
+// changed is a profile with overhead seconds added to every point, then scaled by pace.
 func changed(p *profile.Profile, pace, overhead float64) (*profile.Profile, error) {
 	if pace == 1 && overhead == 0 {
 		return p, nil

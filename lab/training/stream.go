@@ -22,7 +22,7 @@ type stream struct {
 	played  []learn.Step // since the last store: a step, and the Last one if it ended the episode
 
 	born    []byte   // state of the generator before the episode was drawn
-	history [][]byte // a byte per node's action and one for the rule, per round so far: a checkpoint replays them
+	history [][]byte // per round so far, a byte per node's action and one for the rule, which a checkpoint replays
 }
 
 // begin starts a new episode in a stream.
@@ -65,7 +65,7 @@ func (s *stream) draw(sampler *Sampler, rng *rand.Rand) (bool, error) {
 	return first.Kind != episode.Last, nil
 }
 
-// choose chooses the round's rule in a stream where it is free: that of the highest average, or any.
+// choose chooses the round's rule if it is free: the one with the highest average value, or a random one.
 func (t *Trainer) choose(s *stream, random float64) {
 	allowed := s.episode.Allowed()
 	if len(allowed) == 0 {
@@ -78,9 +78,9 @@ func (t *Trainer) choose(s *stream, random float64) {
 	s.episode.SetRule(s.rule)
 }
 
-// act chooses the actions of stream k. Of the followed nodes only one for every 24 nodes of
-// the fleet explores, and in some streams less than in others: if all did, the network would
-// know large fleets only in turmoil.
+// act chooses the actions of stream k. Only one followed node for every fleetPerNode nodes
+// explores, less in later streams: otherwise the network would see large clusters only with many
+// random actions.
 func (t *Trainer) act(s *stream, k int, random float64) {
 	const width = env.Objectives
 	per, weights := len(env.Actions)*width, weights32(s.weights)

@@ -37,10 +37,10 @@ const (
 	trainRandom  = 0.1 // share of the run over which actions turn from random to chosen
 	trainRules   = 0.3 // share of rounds under a random rule, where the rule is free, so that all rules are seen
 	trainSmooth  = 0.02
-	fleetPerNode = 24 // one of so many nodes explores
+	fleetPerNode = 24 // nodes for every node that explores
 
-	// trainAdvantage is the least advantage, at the usual noise, with which the network
-	// overrules the model's own update: near-ties are noise. Best of 0.03, 0.06, 0.12 and
+	// trainAdvantage is the least advantage, at the prior's noise, with which the network
+	// overrules the model's update: smaller ones are noise. Best of 0.03, 0.06, 0.12 and
 	// 0.25 on drawn cells (docs/decisions/0047-two-controllers.md).
 	trainAdvantage = 0.06
 )
@@ -197,7 +197,7 @@ func (t *Trainer) Run(ctx context.Context, report func(Progress)) error {
 	return nil
 }
 
-// mark notes the checksum of the network once it has learnt for the first time.
+// mark notes the checksum of the network after the first set of updates.
 func (t *Trainer) mark() error {
 	if t.first != "" || t.learner.Updates() == 0 {
 		return nil

@@ -10,8 +10,8 @@ import (
 	"evenkeel/env/episode"
 )
 
-// What training draws covers what jobs are like: few nodes and many, short rounds and long, overheads that rule a round, profiles that
-// are wrong, lack, or have another form, every kind of change.
+// Training draws all kinds of jobs: few and many nodes, short and long rounds, dominating overheads, wrong and missing profiles and
+// profiles of another form, every kind of change.
 func TestSamplerCoversTheWorld(t *testing.T) {
 	sampler, err := NewSampler(profile.Embedded())
 	if err != nil {
