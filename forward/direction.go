@@ -72,9 +72,4 @@ func inParts(w []int32, work func(part []int32, block int)) {
 }
 
 // nearest returns x / 2^shift, rounded to the nearest integer, halves up.
-func nearest(x int64, shift uint) int64 {
-	if shift == 0 {
-		return x
-	}
-	return (x + 1<<(shift-1)) >> shift
-}
+func nearest(x int64, shift uint) int64 { return (x + 1<<shift>>1) >> shift }

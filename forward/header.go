@@ -143,13 +143,9 @@ func (h *Header) Encode() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("forward: header: %w", err)
 	}
-	return encodeHeader(text), nil
-}
-
-func encodeHeader(text []byte) []byte {
 	b := binary.LittleEndian.AppendUint32([]byte(logMagic), uint32(len(text)))
 	b = append(b, text...)
-	return append(b, chain(b)...)
+	return append(b, chain(b)...), nil
 }
 
 // DecodeHeader reads what Encode wrote. Errors wrap ErrLog or ErrConfig.
