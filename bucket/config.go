@@ -24,9 +24,9 @@ type Config struct {
 	Mixing   *float64  // 0 (sorted: the shortest epoch) to 1 (random order); nil: DefaultMixing. Not packed, where the order is always random
 	Overlong string    // Refuse (default), Skip, Truncate
 
-	// MicroBatches is the number of batches of the fastest rank in a step, at most 64. 1: every rank has one batch. Above 1: slower
-	// ranks have fewer, and a rank that would wait gets another batch of short samples. 0: the speed of the fastest rank over that
-	// of the rank at the lower quartile.
+	// MicroBatches is the number of batches of the fastest rank in a step, at most 64; that of another rank is in proportion to its
+	// speed, rounded, at least 1. A step may leave a rank idle and, unless MicroBatches is 1, give a rank that would wait more
+	// batches, of short samples. 0: the speed of the fastest rank over that of the rank at the lower quartile, rounded, at most 8.
 	MicroBatches int
 	// MaxSamples and MaxTokens (with padding) limit a step over all ranks. They are divided among the batches of the step, without
 	// the additional batches of short samples. 0: as many as are efficient.

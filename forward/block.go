@@ -72,7 +72,7 @@ func decodeBlock(c *Config, data []byte) (*Block, error) {
 	b := &Block{Number: int(le.Uint32(data))}
 	n, rest := int(le.Uint32(data[4:])), data[blockHead:]
 	if n != len(rest)-blockTail-chainBytes {
-		return nil, fmt.Errorf("steps in %d bytes", n)
+		return nil, fmt.Errorf("steps have %d bytes, the block has room for %d", n, len(rest)-blockTail-chainBytes)
 	}
 	steps, tail := rest[:n], rest[n:]
 	for range c.stepsOf(b.Number) {
@@ -89,7 +89,7 @@ func decodeBlock(c *Config, data []byte) (*Block, error) {
 	b.Position, b.prompt = le.Uint64(tail), le.Uint64(tail[8:])
 	last := le.Uint64(tail[16:])
 	if b.prompt&^c.allPairs() != 0 || last > 1 {
-		return nil, errors.New("pairs that the run has not")
+		return nil, errors.New("pairs that the run does not have, or a mark of the last block that is neither 0 nor 1")
 	}
 	b.Last = last == 1
 	at := func(i int) float64 { return math.Float64frombits(le.Uint64(tail[i:])) }

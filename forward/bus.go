@@ -16,8 +16,8 @@ type Bus interface {
 	Next(ctx context.Context) (Message, error)
 	// Behind says whether Next can return a message without waiting.
 	Behind() bool
-	// Since returns when messages began to flow without interruption. No processor counts as late before all can have come
-	// back.
+	// Since returns since when messages have flowed without interruption. A processor asks to go on without others only when
+	// they have had time to come back.
 	Since() time.Time
 }
 
@@ -51,7 +51,7 @@ func (m *Memory) Reader(rank int) Bus {
 	return r
 }
 
-// Seal says that no reader will be added. From now on, messages that all have read are dropped.
+// Seal says that no reader will be added, so that messages that all have read can be dropped.
 func (m *Memory) Seal() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 // maxProcessors is how many processors a run may have: a commit names its pairs in 64 bits.
 const maxProcessors = 128
 
-// Config holds the settings that decide about a run's weights. Two runs with the same Config, network, first weights and
-// data give the same weights, bit for bit.
+// Config holds the settings that determine a run's weights. Two runs with the same Config, network, first weights and data,
+// in which the same pairs count in the same steps, give the same weights, bit for bit.
 type Config struct {
 	Processors int // even, 2 to maxProcessors
 	Estimator  Estimator
@@ -25,7 +25,7 @@ type Config struct {
 	LearningRate float64 // of the first step, above 0; DefaultRate proposes one
 	Schedule     string  // Constant or Cosine
 	Examples     []int   // by pair: examples in each of its two inputs; with Each all equal
-	// Clip bounds a slope, in units of the slopes' root mean square; 0: no bound.
+	// Clip bounds a slope's magnitude, in units of the slopes' root mean square; 0: no bound.
 	Clip float64
 	// Guard halves the rate after a block of steps whose losses are above those of the best block by more than chance.
 	Guard bool
@@ -49,8 +49,8 @@ const (
 	Cosine   = "cosine" // falls to 0 at the last step
 )
 
-// configFields is a Config in the header's JSON. Kind, Shared, Momentum and Normalize have one value each, which every
-// reader checks: they are places for other rules.
+// configFields is a Config in the header's JSON. Kind, Momentum and Normalize have one legal value each, and Shared follows
+// from Estimator; readers refuse any other.
 type configFields struct {
 	Processors   int       `json:"processors"`
 	Estimator    Estimator `json:"estimator,omitempty"`
@@ -79,8 +79,8 @@ func (c Config) MarshalJSON() ([]byte, error) {
 	})
 }
 
-// UnmarshalJSON reads the fields of the header's config. It refuses fields and values that it does not know, as they would
-// decide about the weights.
+// UnmarshalJSON reads the fields of the header's config. It refuses unknown fields and values, since they could change the
+// weights.
 func (c *Config) UnmarshalJSON(text []byte) error {
 	var f configFields
 	d := json.NewDecoder(bytes.NewReader(text))
@@ -130,7 +130,7 @@ func (c *Config) Validate() error {
 	for p, n := range c.Examples {
 		if n < 1 || n > 1<<20 {
 			bad("examples[%d] is %d; 1 to %d", p, n, 1<<20)
-			break // the others are likely to be the same
+			break // one message is enough
 		}
 	}
 	if !(c.Clip >= 0) || math.IsInf(c.Clip, 0) {
@@ -195,7 +195,7 @@ func (c *Config) trial(step uint32, rank int) term {
 	return t
 }
 
-// trials returns how many trials with slopes of their own a step has: a rank's with Each, else a pair's.
+// trials returns the number of slopes in a step: one per rank with Each, else one per pair.
 func (c *Config) trials() int {
 	if c.Estimator == Each {
 		return c.Processors
@@ -214,8 +214,8 @@ func (c *Config) rate(step int) float64 {
 	return c.LearningRate * float64(0.5*(1+cosine(float64(step)/float64(c.Steps))))
 }
 
-// cosine returns the cosine of pi x, x from 0 to 1, by its series. Unlike math.Cos it adds no product to a sum, which some
-// builds round once and others twice: all must get the same bits.
+// cosine returns the cosine of pi x, x from 0 to 1, by its series. All builds must get the same bits, so unlike math.Cos it
+// adds no product to a sum, which some builds round once and others twice.
 func cosine(x float64) float64 {
 	if x > 0.5 {
 		return -cosine(1 - x)

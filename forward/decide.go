@@ -11,7 +11,7 @@ const (
 // maxIncrement returns the largest increment: maxMove, shared among the trials of a step.
 func (c *Config) maxIncrement() float64 { return math.Floor(maxMove / float64(c.trials())) }
 
-// tuning is what later steps take over from earlier ones, beside the weights: the scale of slopes and of the rate.
+// tuning is the state, besides the weights, that a step leaves to the next: the scales of slopes and of the rate.
 type tuning struct {
 	square    float64 // running mean of squared slopes
 	scale     float64 // factor of the rate, halved by the guard
@@ -26,7 +26,7 @@ func newTuning() tuning { return tuning{scale: 1, best: math.NaN()} }
 
 const (
 	averaged  = 32    // steps that the running mean remembers
-	leastMean = 1e-13 // a smaller mean square comes from rounding
+	leastMean = 1e-13 // a smaller mean square is rounding noise
 	guardAt   = 4     // standard errors
 )
 
@@ -47,8 +47,8 @@ func (l *pairLosses) finite() bool {
 	return true
 }
 
-// slope is the measured slope of the loss along the direction that a rank tried, times epsilon. For a late pair it is that
-// of the pair, and rank is its even rank.
+// slope is the measured slope of the loss along the direction that a rank tried, times epsilon. With Paired, and if the pair
+// is late, both ranks have one slope, under the even rank.
 type slope struct {
 	arrival
 	rank  int
@@ -108,8 +108,8 @@ func pairedSlopes(finite []pairLosses) (slopes []slope) {
 	return slopes
 }
 
-// eachSlopes returns each rank's loss minus the mean of all that came in time. Late pairs had other weights or examples:
-// for them it is half the difference within the pair.
+// eachSlopes returns each rank's loss minus the mean of all that came in time. A late pair had other weights and examples,
+// so it gets half the difference of its own two losses.
 func eachSlopes(finite []pairLosses) (slopes []slope) {
 	mean, ranks := 0.0, 0
 	for _, l := range finite {
@@ -132,8 +132,8 @@ func eachSlopes(finite []pairLosses) (slopes []slope) {
 	return slopes
 }
 
-// unit returns the running root mean square of slopes, this step's included. With Each, late slopes do not enter it: they
-// are differences of another kind.
+// unit returns the running root mean square of slopes, this step's included. With Each it leaves out late slopes, which are
+// differences of another kind.
 func (t *tuning) unit(step uint32, e Estimator, slopes []slope) float64 {
 	sum, n := 0.0, 0
 	for _, s := range slopes {
@@ -157,8 +157,7 @@ func (c *Config) move(commit *Commit, finite []pairLosses, slopes []slope, unit,
 	for _, l := range finite {
 		came += c.Examples[l.pair]
 	}
-	// The geometric mean makes a step of fewer pairs as long as a step of all pairs: as long as in a run that has only these
-	// pairs and its own default rate.
+	// The geometric mean makes a step of fewer pairs as long as in a run that has only these pairs and its own default rate.
 	divisor := math.Sqrt(float64(all) * float64(came))
 	if c.Estimator == Each {
 		divisor *= 2 // two trials in a pair
@@ -187,7 +186,7 @@ func (c *Config) move(commit *Commit, finite []pairLosses, slopes []slope, unit,
 	}
 }
 
-// endBlock returns the mean loss of a block, and with guard halves the rate if it is above that of the best block by more
+// endBlock returns the mean loss of a block. With guard it halves the rate if that mean exceeds the best block's by more
 // than chance.
 func (t *tuning) endBlock(guard bool) float64 {
 	n := float64(t.counted)

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// term is a move along one direction of one step. Amounts are integers in units of 2^-24, and each is rounded by itself to
-// the unit of a tensor: so minus takes back exactly what plus added.
+// term is a move along one direction of one step. Amounts are integers in units of 2^-24. Each is rounded separately to the
+// unit of a tensor, so minus takes back exactly what plus added.
 type term struct {
 	step      uint32
 	direction uint32
@@ -15,8 +15,7 @@ type term struct {
 	minus     int64 // amount subtracted
 }
 
-// addTerms adds terms to w, the entries of a tensor; shift is by how much its unit is coarser than 2^-24. Terms of one
-// direction are added in one sweep.
+// addTerms adds terms to w, the entries of a tensor in units of 2^(shift-24). Terms of one direction are added in one sweep.
 func addTerms(w []int32, key uint64, tensor uint32, shift uint, terms []term) {
 	for i, t := range terms {
 		same := func(other term) bool { return other.step == t.step && other.direction == t.direction }
@@ -52,7 +51,7 @@ func addSigns(w []int32, s stream, block int, n int32) {
 
 const (
 	blockEntries = 128     // signs in a random block
-	partLen      = 1 << 16 // from how many entries on a sweep is shared among cores
+	partLen      = 1 << 16 // a sweep uses one core for every so many entries
 )
 
 // inParts has the machine's cores do work on parts of w, each of whole random blocks. Entries do not depend on each other,
@@ -73,9 +72,4 @@ func inParts(w []int32, work func(part []int32, block int)) {
 }
 
 // nearest returns x / 2^shift, rounded to the nearest integer, halves up.
-func nearest(x int64, shift uint) int64 {
-	if shift == 0 {
-		return x
-	}
-	return (x + 1<<(shift-1)) >> shift
-}
+func nearest(x int64, shift uint) int64 { return (x + 1<<shift>>1) >> shift }

@@ -1,5 +1,5 @@
-// Package forward trains networks by forward passes alone: no gradient, no stored activations, no optimizer state, and 16
-// bytes sent by a processor in a step.
+// Package forward trains networks by forward passes alone: no gradient, no stored activations, no optimizer state. In most
+// steps a processor sends 16 bytes.
 //
 // All processors of a run share a Config. Each Processor has a Model, the data, the first weights and a Bus; its method Run
 // trains. The Example does so in one process.
@@ -16,8 +16,8 @@
 //     opposite; half the difference of their losses measures the slope along the direction. With Each, every rank tries
 //     a direction of its own, all on the same examples; the slope is the rank's loss minus the mean loss of all ranks.
 //   - An increment is how far a step moves the weights along one direction.
-//   - A commit is the outcome of a step: which pairs counted, and the increments. A block is 64 commits with a hash of the
-//     weights after them; blocks make up the log.
+//   - A commit is the outcome of a step: which pairs counted, and the increments. A block is 64 commits, or a run's last
+//     ones, with a hash of the weights after them; blocks make up the log.
 //
 // # A step
 //

@@ -23,8 +23,9 @@ func (c *Config) examples(step, pair, of int) []int {
 	return picked
 }
 
-// shuffled returns the example at place v of an epoch: a permutation of 0 to of - 1, a new one in each epoch: a Feistel network over the least even number of bits
-// that holds them, until it is in range (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002).
+// shuffled returns the example at place v of an epoch. Each epoch has its own permutation of 0 to of-1: a Feistel network
+// over the least even number of bits that holds them, repeated until the value is in range (Black and Rogaway, "Ciphers with
+// arbitrary finite domains", 2002).
 func (c *Config) shuffled(v, epoch, of uint32) uint32 {
 	half := max((bits.Len32(of-1)+1)/2, 1)
 	mask := uint32(1)<<half - 1

@@ -15,8 +15,8 @@ import (
 var (
 	// ErrConfig is returned for an invalid configuration.
 	ErrConfig = badinput.New("forward: invalid run")
-	// ErrWeights is returned for weights that differ from those that a run begins with, or has after a block.
-	ErrWeights = badinput.New("forward: other weights")
+	// ErrWeights is returned for weights that differ from the run's, at its start or after a block, or that cannot be trained.
+	ErrWeights = badinput.New("forward: wrong weights")
 )
 
 // Where a run's first weights come from.
@@ -78,13 +78,13 @@ func (h *Header) validate() error {
 	case h.Initial != FromKey && h.Initial != FromFile:
 		return fmt.Errorf("%w: initial is %q; %s or %s", ErrConfig, h.Initial, FromKey, FromFile)
 	case len(h.Tensors) == 0:
-		return fmt.Errorf("%w: tensors: there is none", ErrConfig)
+		return fmt.Errorf("%w: tensors is empty", ErrConfig)
 	}
 	for i, t := range h.Tensors {
 		room := maxEntries
 		for _, s := range t.Shape {
 			if s < 1 || s > room {
-				return fmt.Errorf("%w: tensors[%d] (%s): shape %v; at least 1 each, %d entries in all", ErrConfig, i, t.Name, t.Shape, maxEntries)
+				return fmt.Errorf("%w: tensors[%d] (%s): shape %v; at least 1 each, at most %d entries in all", ErrConfig, i, t.Name, t.Shape, maxEntries)
 			}
 			room /= s
 		}
@@ -98,7 +98,7 @@ func (h *Header) validate() error {
 // maxEntries is the largest number of entries of a tensor.
 const maxEntries = 1 << 32
 
-// Check refuses weights that differ from those the run begins with, and names the first tensor that differs.
+// Check returns ErrWeights for weights other than the run's first, and names the first tensor that differs.
 func (h *Header) Check(w *Weights) error {
 	mine := w.manifest()
 	for i, t := range h.Tensors {
@@ -112,7 +112,7 @@ func (h *Header) Check(w *Weights) error {
 		case m.Shift != t.Shift:
 			return fmt.Errorf("%w: tensor %s has units of 2^%d in the run, of 2^%d here", ErrWeights, t.Name, int(t.Shift)-unitBits, int(m.Shift)-unitBits)
 		case m.Hash != t.Hash:
-			return fmt.Errorf("%w: tensor %s begins with other values in the run (hash %.16s) than here (%.16s): give everybody the same file and version", ErrWeights, t.Name, t.Hash, m.Hash)
+			return fmt.Errorf("%w: tensor %s begins with other values in the run (hash %.16s) than here (%.16s): give all processors the same file and version", ErrWeights, t.Name, t.Hash, m.Hash)
 		}
 	}
 	if len(mine) > len(h.Tensors) {
@@ -143,13 +143,9 @@ func (h *Header) Encode() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("forward: header: %w", err)
 	}
-	return encodeHeader(text), nil
-}
-
-func encodeHeader(text []byte) []byte {
 	b := binary.LittleEndian.AppendUint32([]byte(logMagic), uint32(len(text)))
 	b = append(b, text...)
-	return append(b, chain(b)...)
+	return append(b, chain(b)...), nil
 }
 
 // DecodeHeader reads what Encode wrote. Errors wrap ErrLog or ErrConfig.

@@ -9,7 +9,7 @@ import (
 
 // Errors of logs.
 var (
-	// ErrLog is returned for a damaged log, or another file.
+	// ErrLog is returned for a damaged log, or a file that is no log.
 	ErrLog = errors.New("forward: damaged log")
 	// ErrTruncated is returned if the last block of a log is incomplete; the blocks before it are good.
 	ErrTruncated = errors.New("forward: the log ends within a block")
@@ -47,7 +47,7 @@ func (l *LogReader) Next() ([]byte, error) {
 	if len(l.rest) >= blockHead {
 		n = int(binary.LittleEndian.Uint32(l.rest[4:]))
 		if n > maxBlockBytes {
-			return nil, fmt.Errorf("%w: block %d: steps in %d bytes", ErrLog, l.blocks, n)
+			return nil, fmt.Errorf("%w: block %d: its steps have %d bytes; at most %d", ErrLog, l.blocks, n, maxBlockBytes)
 		}
 	}
 	n += blockHead + blockTail + chainBytes
@@ -60,8 +60,8 @@ func (l *LogReader) Next() ([]byte, error) {
 	return b, nil
 }
 
-// Replay applies a log to the first weights of its run, as far as the block that contains the last of so many steps; 0: to
-// the end. It ends early at a damaged or cut block, with its error; the weights are then those after the last good block.
+// Replay applies a log's blocks to the first weights of its run until they have so many steps; 0: to the end. At a damaged
+// or incomplete block it returns an error; the weights are then those after the last good block.
 func Replay(l *LogReader, w *Weights, steps int) (*Replica, error) {
 	r, err := NewReplica(l.Encoded, w)
 	if err != nil {

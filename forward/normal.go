@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// addNormals adds normal numbers times an amount in units of 2^-24 to w, the entries of a tensor, two numbers to a random
-// word. First weights are drawn so.
+// addNormals draws first weights: it adds normal numbers times an amount, in units of 2^-24, to w, the entries of a tensor.
+// A random word gives two numbers.
 func addNormals(w []int32, s stream, amount int64, shift uint) {
 	table := quantiles()
 	var words [32]uint32
@@ -23,8 +23,8 @@ func addNormals(w []int32, s stream, amount int64, shift uint) {
 
 const quantileBits = 12
 
-// quantiles returns the normal quantiles at (i + 1/2) / 2^16, in units of 2^-12. None is so near to the middle between two
-// units that a build's way of computing could decide how it is rounded; a test has their hash.
+// quantiles returns the normal quantiles at (i + 1/2) / 2^16, in units of 2^-12. None is so near the middle between two
+// units that two builds could round it differently; a test checks their hash.
 var quantiles = sync.OnceValue(func() *[1 << 16]int16 {
 	var t [1 << 16]int16
 	for i := range t[:1<<15] {

@@ -8,9 +8,9 @@ import (
 	"evenkeel/cluster"
 )
 
-// Pairs assigns ranks to a cluster's nodes. It pairs nodes of one device by speed, since a pair is done when its slower half is.
-// It returns the node of each rank, and the examples in each of a pair's inputs such that all pairs take the same time; mean is
-// their mean.
+// Pairs assigns ranks to a cluster's nodes. A pair is done when its slower half is, so Pairs sorts nodes by device and speed
+// and pairs neighbours. It returns the node of each rank, and by pair the examples in each of its two inputs, such that all
+// pairs take about the same time; mean is their mean.
 func Pairs(c *cluster.Cluster, mean int) (ranks, examples []int, err error) {
 	ranks = make([]int, len(c.Nodes))
 	for i := range ranks {

@@ -18,7 +18,7 @@ type Model interface {
 	Losses(w *Weights, b train.Batch) ([2]float32, error)
 }
 
-// Processor is one rank of a run. It joins with a Replica that has the run's blocks so far, and a Bus that begins with the message
+// Processor is one rank of a run. It joins with a Replica of the run's blocks so far, and a Bus that begins with the message
 // after the last block's position.
 type Processor struct {
 	*Replica
@@ -27,7 +27,7 @@ type Processor struct {
 	Data  data.Set // the same for everybody
 	Bus   Bus
 	// Patience is the least time that the processor waits for missing pairs before it asks to go on without them; 0: 100 ms. It
-	// waits longer if half of the pairs took longer: twice their time.
+	// waits longer if half of the pairs took long: twice their time.
 	Patience time.Duration
 	OnStep   func(step int, c Commit) error       // if not nil, called after every step
 	OnBlock  func(b *Block, encoded []byte) error // if not nil, called after every block
@@ -47,7 +47,7 @@ type Processor struct {
 type Stats struct {
 	Sent, Received int64         // bytes of frames
 	Blocks         int64         // bytes of blocks that it sent
-	Ignored        map[int]int64 // by rank: frames of other steps, repeated ones, and what was no frame of that rank
+	Ignored        map[int]int64 // by sender: messages of other steps, repeated, damaged, or in another rank's name
 	Missed         int64         // steps that were decided without this processor's pair
 	Late           int64         // steps in which its pair counted, one or more steps after it was due
 	NotFinite      []int64       // by pair: times that its losses were not finite
@@ -58,7 +58,7 @@ type Stats struct {
 // Stats returns the counts so far. It must not be called during Run.
 func (p *Processor) Stats() Stats { return p.counted }
 
-// Run takes part in the run until its last block is on the bus. It ends early with ctx's error.
+// Run takes part in the run until its last block is on the bus, or an error, such as ctx's, ends it.
 func (p *Processor) Run(ctx context.Context) error {
 	c := &p.Header.Config
 	if p.Rank < 0 || p.Rank >= c.Processors {
@@ -187,7 +187,7 @@ func (p *Processor) block(m Message) error {
 		return nil
 	}
 	if string(m.Block) != string(p.own[0]) {
-		return fmt.Errorf("%w: block %d that processor %d sent is not the one that follows from the frames here; one of the two went wrong", ErrWeights, p.blocks-len(p.own), m.Rank)
+		return fmt.Errorf("%w: block %d from processor %d differs from the block computed here from the same frames; one of the two processors is at fault", ErrWeights, p.blocks-len(p.own), m.Rank)
 	}
 	p.agreed = m.Block[len(m.Block)-chainBytes:]
 	p.own = p.own[1:]
@@ -236,7 +236,7 @@ func (p *Processor) deadline(begun time.Time, half time.Duration) time.Time {
 	return d
 }
 
-// patience returns how long a step may take, if half of the pairs were there after the time half; 0: they are not there yet.
+// patience returns how long a step may take; half is when half of the pairs were there, 0: they are not there yet.
 func (p *Processor) patience(half time.Duration) time.Duration {
 	least := cmp.Or(p.Patience, defaultPatience)
 	if half == 0 {
@@ -281,8 +281,8 @@ func (p *Processor) take(m Message) (done bool, err error) {
 	return done, nil
 }
 
-// Stop asks all processors to end the run with the present block: called from OnBlock, with the block after the one that is
-// done. If the run is over it does nothing.
+// Stop asks all processors to end the run with the present block; called from OnBlock, with the block that begins. If the
+// run is over it does nothing.
 func (p *Processor) Stop(ctx context.Context) error {
 	if p.Done() {
 		return nil
@@ -295,8 +295,8 @@ func (p *Processor) send(ctx context.Context, f Frame) error {
 	return p.Bus.Publish(ctx, f.Encode(nil))
 }
 
-// evaluate tries this rank's direction, computes the losses of its two inputs in one forward pass, and sends them, if its
-// pair is due. It returns the trial, which is still in the weights then; none, if the pair is not due or its losses were sent.
+// evaluate tries this rank's direction, computes the losses of its two inputs in one forward pass, and sends them. It
+// returns the trial, which is still in the weights. It does nothing if the pair is not due or its losses are known.
 func (p *Processor) evaluate(ctx context.Context, step int) (tried []term, err error) {
 	c, pair := &p.Header.Config, p.Rank/2
 	if p.round.due[pair] != uint32(step) {
@@ -317,8 +317,8 @@ func (p *Processor) evaluate(ctx context.Context, step int) (tried []term, err e
 	return tried, p.send(ctx, Frame{Step: uint32(step), Rank: uint16(p.Rank), Losses: losses})
 }
 
-// known looks ahead on the bus. It returns true if this processor's losses of a step are there, sent before a restart, or the
-// step's block is there, so that the losses would come too late.
+// known looks ahead on the bus. It returns true if this processor's losses of a step are there, sent before a restart, or if
+// the step's block is there, so that the losses would come too late.
 func (p *Processor) known(ctx context.Context, step uint32) (bool, error) {
 	for p.Bus.Behind() {
 		m, err := p.Bus.Next(ctx)

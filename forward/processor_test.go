@@ -130,7 +130,7 @@ func TestAnotherBlockStopsTheRun(t *testing.T) {
 	end := len(other) - chainBytes
 	copy(other[end:], chain(encoded[len(encoded)-chainBytes:], other[:end]))
 	p := &Processor{Replica: r, Data: numbers{count: 10}, Bus: &script{messages: append(slices.Clone(messages), Message{Rank: 1, Block: other})}}
-	if err := p.Run(t.Context()); !errors.Is(err, ErrWeights) || !strings.Contains(err.Error(), "block 0 that processor 1 sent") {
+	if err := p.Run(t.Context()); !errors.Is(err, ErrWeights) || !strings.Contains(err.Error(), "block 0 from processor 1 differs") {
 		t.Errorf("got %v", err)
 	}
 	other[5] ^= 1 // damaged: it is nobody's

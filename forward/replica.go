@@ -26,7 +26,7 @@ func NewChain(encoded []byte) (*Chain, error) {
 // Steps returns how many steps the blocks so far have.
 func (c *Chain) Steps() int { return min(c.blocks*BlockSteps, c.Header.Config.Steps) }
 
-// Done says that all of the run's blocks were read: those of its steps, or fewer if a processor asked to stop.
+// Done says whether all of the run's blocks were read: those of its steps, or fewer if a processor asked to stop.
 func (c *Chain) Done() bool { return c.last || c.blocks == c.Header.Config.blocks() }
 
 // Follows says whether b is the block that comes next.
@@ -55,8 +55,8 @@ type Replica struct {
 	tuning tuning
 }
 
-// NewReplica begins with the run's first weights; encoded is its header. It refuses other weights, and names the first
-// tensor that differs.
+// NewReplica begins with the run's first weights; encoded is its header. For other weights it returns ErrWeights, and names
+// the first tensor that differs.
 func NewReplica(encoded []byte, w *Weights) (*Replica, error) {
 	c, err := NewChain(encoded)
 	if err != nil {

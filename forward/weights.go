@@ -22,8 +22,8 @@ const unitBits = 24
 // limit bounds the magnitude of an entry, so that the next steps still fit into 32 bits.
 const limit = 1 << 30
 
-// Weights are the parameters of a network in fixed point. Adding and subtracting is exact, so a trial is taken back without a
-// trace, and updates give the same bits in any order.
+// Weights are the parameters of a network in fixed point. Addition is exact, so a trial is taken back without a trace, and
+// updates give the same bits in any order.
 type Weights struct {
 	tensors []Tensor // without hashes
 	data    [][]int32
@@ -52,14 +52,14 @@ func drawn(tensors []Tensor, key uint64) *Weights {
 // Drawn returns the weights that a run begins with, if they follow from its key.
 func (h *Header) Drawn() (*Weights, error) {
 	if h.Initial != FromKey {
-		return nil, fmt.Errorf("%w: the run began with weights of a file, which is needed again", ErrWeights)
+		return nil, fmt.Errorf("%w: the run began with the weights of a file; name that file", ErrWeights)
 	}
 	w := drawn(h.Tensors, h.Config.Key)
 	return w, h.Check(w)
 }
 
-// FromFloats returns weights with the given values of tensors, rounded to the unit. The largest value of each tensor decides its
-// unit, with room for four times as much below the limit. Only names and shapes of tensors are used.
+// FromFloats returns weights with the given values, rounded to the tensor's unit. The unit is the finest that leaves room for
+// four times the tensor's largest value. Only names and shapes of tensors are used.
 func FromFloats(tensors []Tensor, values [][]float32) (*Weights, error) {
 	w := &Weights{}
 	for i, t := range tensors {
@@ -69,7 +69,7 @@ func FromFloats(tensors []Tensor, values [][]float32) (*Weights, error) {
 		largest := 0.0
 		for _, x := range values[i] {
 			if math.IsNaN(float64(x)) || math.Abs(float64(x)) > 1<<20 {
-				return nil, fmt.Errorf("%w: tensor %s holds %v; finite numbers up to 2^20 can be taken over", ErrWeights, t.Name, x)
+				return nil, fmt.Errorf("%w: tensor %s holds %v; finite, at most 2^20 in magnitude", ErrWeights, t.Name, x)
 			}
 			largest = max(largest, math.Abs(float64(x)))
 		}

@@ -6,7 +6,7 @@ import (
 )
 
 // cost is the cost of a batch whose samples lie end to end: a fixed time, and for each sample a time and a part of the memory. They
-// are chosen so that the most efficient batch of each single length has the cost of the given Cost.
+// are chosen so that the most efficient batch of each single length has the cost of the given Cost, unless the fixed time alone is longer.
 type cost struct {
 	bucket.Cost         // of batches of one length
 	fixed       float64 // seconds

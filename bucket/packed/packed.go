@@ -101,7 +101,7 @@ func (p *Plan) StepSize() (samples, tokens float64) {
 	return partition.StepSize(p.hist, p.Steps, func(length int) int { return length })
 }
 
-// StepBatches is 1 for each rank; faster ranks have larger batches.
+// StepBatches is 1 for each rank: faster ranks have larger batches, not more.
 func (p *Plan) StepBatches() []int { return slices.Repeat([]int{1}, p.Ranks) }
 
 // check refuses settings about padding and order, and sets the order to random.
@@ -152,7 +152,8 @@ func (p *Plan) tune(l bucket.Lengths) error {
 	return nil
 }
 
-// steps is the least number of steps with which the mean batch fills at most this part of the memory.
+// steps is the number of steps with which the mean batch of the fastest rank fills this part of the memory; limits on samples and tokens
+// may raise it. It is at most the number of samples.
 func (p *Plan) steps(fill float64) int {
 	c := p.cost
 	tokens, samples := 0.0, 0.0

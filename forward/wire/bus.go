@@ -45,7 +45,7 @@ func Open(ctx context.Context, c *nats.Conn, name string) (*Run, error) {
 	}
 	first, err := r.stream.GetMsg(ctx, 1)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil, fmt.Errorf("%w: %s has no header: who made it was killed; make it anew", ErrNoRun, name)
+		return nil, fmt.Errorf("%w: %s has no header, since its creator was interrupted; create it again", ErrNoRun, name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("wire: header of run %s: %w", name, err)
@@ -60,7 +60,7 @@ type Block struct {
 	Data     []byte
 }
 
-// Blocks are the run's blocks so far. Ignore those that do not follow a replica's last.
+// Blocks returns the run's blocks so far. Some may be damaged or repeated: skip those that do not follow (Chain.Follows).
 func (r *Run) Blocks(ctx context.Context) (blocks []Block, err error) {
 	err = r.readAll(ctx, subject(r.name, blockSubject, ">"), func(m jetstream.Msg) error {
 		meta, err := m.Metadata()
@@ -73,7 +73,7 @@ func (r *Run) Blocks(ctx context.Context) (blocks []Block, err error) {
 	return blocks, err
 }
 
-// Results returns the results that processors sent at their ends, by rank.
+// Results returns, by rank, the results that processors sent when they ended.
 func (r *Run) Results(ctx context.Context) (map[int][]byte, error) {
 	results := map[int][]byte{}
 	err := r.readAll(ctx, subject(r.name, resultSubject, "*"), func(m jetstream.Msg) error {
@@ -109,7 +109,7 @@ func rankOf(subject string) (int, bool) {
 	return rank, err == nil && rank >= 0
 }
 
-// readAll calls each with the messages that subjects have now.
+// readAll calls each with the messages that the stream has now on the filter's subjects.
 func (r *Run) readAll(ctx context.Context, filter string, each func(jetstream.Msg) error) error {
 	info, err := r.stream.Info(ctx, jetstream.WithSubjectFilter(filter))
 	if err != nil {
@@ -132,7 +132,7 @@ func (r *Run) readAll(ctx context.Context, filter string, each func(jetstream.Ms
 		m, err := messages.Next(jetstream.NextContext(waiting))
 		cancel()
 		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-			return fmt.Errorf("wire: read run %s: the server has sent nothing for %v, and has more: %w", r.name, r.refusedFor, err)
+			return fmt.Errorf("wire: read run %s: the server has more messages but has sent none for %v: %w", r.name, r.refusedFor, err)
 		}
 		if err != nil {
 			return fmt.Errorf("wire: read run %s: %w", r.name, err)
@@ -330,7 +330,7 @@ func (r *Run) publish(ctx context.Context, subject string, data []byte) error {
 		case !r.js.Conn().IsConnected():
 			refusing = time.Now()
 		case time.Since(refusing) > r.refusedFor:
-			return fmt.Errorf("wire: publish %s: the server is there, and has not stored the message for %v; is its disk full? %w", subject, r.refusedFor, err)
+			return fmt.Errorf("wire: publish %s: the server is connected but has not stored the message for %v; is its disk full? %w", subject, r.refusedFor, err)
 		}
 		select {
 		case <-time.After(reconnectWait):

@@ -43,7 +43,7 @@ type Server struct {
 // NewToken returns a random token.
 func NewToken() string { return rand.Text() }
 
-// take locks a folder for this server: a second server would not know of the first.
+// take locks a folder, so that no second server writes to it.
 func (s *Server) take(dir string) (err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return badinput.Errorf("the server's folder: %w", err)
@@ -131,7 +131,7 @@ func Serve(o ServerOptions) (*Server, error) {
 	var err error
 	s.server, err = broker.Start(options, 10*time.Second)
 	if errors.Is(err, broker.ErrSlow) {
-		err = fmt.Errorf("the server on %s does not come up; is the port taken?", options.Host)
+		err = fmt.Errorf("the server on %s does not start; is the port in use?", options.Host)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("wire: %w", err), s.removeDir())

@@ -34,7 +34,7 @@ var (
 	ErrNoRun = badinput.New("wire: no such run")
 	// ErrGap is returned if the server deleted frames before they were read; join again.
 	ErrGap = errors.New("wire: this processor fell so far behind that frames it needs are gone; join again")
-	// ErrLost is returned if the server lost messages that were read already: it came back without its files.
+	// ErrLost is returned if the server lost messages that were already read: it came back without its files.
 	ErrLost = errors.New("wire: the run on the server is older than what was read from it; its storage was lost")
 	// ErrURL is returned for an invalid address of a server.
 	ErrURL = badinput.New("wire: not the address of a server")
@@ -103,7 +103,7 @@ func Connect(address string, o Options) (*nats.Conn, error) {
 	return c, nil
 }
 
-// private refuses clear text beyond this machine: frames decide about weights, and the token is sent first.
+// private refuses clear text beyond this machine: it would show the token, and let others change frames.
 func private(address string) error {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" {

@@ -13,8 +13,9 @@ import (
 //
 // Deviations: the patent has one anchor and moves it until the epoch time meets a condition. Here lengths are not gathered in buckets,
 // and there may be several anchors, each longer than the one before by at least a factor. A length takes the largest anchor that its most
-// efficient batch reaches. With few anchors, batches of many lengths can share a step; with many, all batches are efficient. The factor
-// is the largest with which the work of all samples is at most slack above the least possible; 1 makes every duration an anchor.
+// efficient batch reaches. With few anchors, batches of many lengths can share a step; with many, all batches are efficient. Bisection
+// looks for the largest factor with which the work of all samples is at most slack above the least possible. If it finds none, the longest
+// duration is the only anchor, and every length takes its most efficient batch.
 func SearchAnchors(hist []uint32, c bucket.Cost, best []int, slack float64) []float64 {
 	var records []float64
 	for l, n := range hist {

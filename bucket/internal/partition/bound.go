@@ -18,7 +18,7 @@ func Efficient(hist []uint32, c bucket.Cost) (best []int, rate []float64) {
 		top := c.Cap(l)
 		rate[l] = math.Inf(1)
 		try := func(b int) {
-			// Of equally good batches the largest wins, because it comes first.
+			// The cap wins ties, because it comes first.
 			if r := c.Seconds(l, b) / float64(b); b <= top && r < rate[l]*(1-1e-12) {
 				best[l], rate[l] = b, r
 			}
@@ -34,9 +34,9 @@ func Efficient(hist []uint32, c bucket.Cost) (best []int, rate []float64) {
 	return best, rate
 }
 
-// Bound is a lower bound on the epoch time in seconds, on ranks of these speeds, from the least time per sample of each length. A sample
-// may be in a batch of any longer length that occurs. alone: a sample takes least in batches of its own kind; that holds for two lengths,
-// as seconds rise with both.
+// Bound is a lower bound on the epoch time in seconds, on ranks of these speeds, from rate, the least time per sample of each length. A
+// sample may be in a batch of any longer length that occurs. With alone, a sample takes least in batches of its own kind; that holds for
+// samples of two lengths, since seconds rise with both.
 func Bound(hist []uint32, rate, speeds []float64, alone bool) float64 {
 	speed, sum, least := 0.0, 0.0, math.Inf(1)
 	for _, v := range speeds {
@@ -53,8 +53,8 @@ func Bound(hist []uint32, rate, speeds []float64, alone bool) float64 {
 	return sum / speed
 }
 
-// Boundaries cuts the lengths of a histogram into at most n ranges of equal work (samples times rate), and returns the longest length of
-// each range.
+// Boundaries cuts the lengths of a histogram into at most n ranges of about equal work (samples times rate), and returns the longest
+// length of each range.
 func Boundaries(hist []uint32, rate []float64, n int) []int {
 	var total float64
 	hi := 0
@@ -78,7 +78,7 @@ func Boundaries(hist []uint32, rate []float64, n int) []int {
 	return out
 }
 
-// Bands are twelve ranges of lengths of equal work, for people to read; batch is the batch of a length.
+// Bands are up to twelve ranges of lengths of about equal work, for people to read; batch is the batch of a length.
 func Bands(hist []uint32, rate []float64, c bucket.Cost, batch func(length int) int) (out []bucket.Band) {
 	for _, u := range Boundaries(hist, rate, 12) {
 		b := batch(u)

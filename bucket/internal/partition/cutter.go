@@ -26,11 +26,12 @@ func (c *cutter) take(pos, longest int, most float64) (n, pad int) {
 	return c.row.Take(pos, longest, most*(1+1e-9), c.Size)
 }
 
-// all cuts the samples from position end down to position stop into batches. A batch lasts no longer than the anchor times scale times the
-// share of its place. It returns the batches by class, the number of cycles, and the position below which nothing is cut.
+// all cuts the samples from position end down to position stop into batches that last up to the anchor times scale times the share of
+// their place. Cycles whose longest samples have efficient batches of up to FewSamples are not scaled, and a single sample may last longer.
+// It returns the batches by class, the number of cycles, and the position below which nothing is cut.
 //
 // A place whose share is too short for a sample waits for shorter samples. One cycle has fewer samples, by the part shift of a batch. That
-// moves all later batches, so that they differ between epochs even if nothing else is random. A last cycle that is less than half full is
+// moves all later batches, so they can differ between epochs even if nothing else is random. A last cycle that is less than half full is
 // not cut. size is the number of cycles, with the filled part of the last one.
 func (c *cutter) all(scale float64, end, stop int) (cuts [][]Cut, cycles, rest int, size float64) {
 	cuts = make([][]Cut, len(c.classes))
@@ -84,7 +85,7 @@ func (c *cutter) all(scale float64, end, stop int) (cuts [][]Cut, cycles, rest i
 	return cuts, cycles, stop, float64(cycles)
 }
 
-// dither is the random part of its duration to which the batch before pos is shortened.
+// dither is the random part of its duration to which the batch before pos is shortened; 1 for batches below DitherFrom.
 func (c *cutter) dither(longest, pos int, share float64) float64 {
 	if int(share*float64(c.Best[longest])) < c.DitherFrom {
 		return 1

@@ -21,8 +21,8 @@ type dealer struct {
 	shares []float64        // of each place
 }
 
-// windows sorts the batches of each class by duration and shuffles them within windows. In a window, no batch is shorter than the longest
-// by more than the tolerance.
+// windows sorts the batches of each class by duration and shuffles them within windows of one or more steps. In a window of several
+// steps, no batch is shorter than the longest of its class by more than the tolerance.
 func (d *dealer) windows() {
 	for _, c := range d.cuts {
 		SortCuts(c)
@@ -64,7 +64,7 @@ func (d *dealer) step(i int, out []Cut) {
 // leastGap is the shortest wait, as a share of the step, that is filled with a batch.
 const leastGap = 0.012
 
-// room is the number of the shortest samples, at most rest, that waiting places can take.
+// room estimates how many of the shortest samples, at most rest, waiting places can take.
 func (d *dealer) room(rest int) (used int) {
 	if rest == 0 {
 		return 0
@@ -93,7 +93,8 @@ func (d *dealer) waits(f func(step, place int, gap float64)) {
 	}
 }
 
-// filler is the number of samples below a position that fill a gap; 0: a single sample fills too much of it.
+// filler is the number of samples before pos that fill a gap of some seconds, and the length that they are padded to; 0: a single sample
+// fills too much of it.
 func (d *dealer) filler(gap float64, pos int) (n, pad int) {
 	pad = d.order.Pad(d.order.GroupAt(pos - 1))
 	if d.Cost.Seconds(pad, 1) > gap*.75 {
@@ -192,8 +193,8 @@ func (d *dealer) cutRest() (steps [][]Placed) {
 	return steps
 }
 
-// within cuts one step from the longest sample down. Each batch stays within memory and its share of the duration. left is the number of
-// samples that are left.
+// within cuts one step from the longest sample down. Each batch stays within memory and, if it has more than one sample, within its share
+// of the duration. left is the number of samples that are left.
 func (d *dealer) within(rest int, duration float64) (out []Placed, left int) {
 	at := make([]Placed, d.places)
 	for _, c := range d.classes {

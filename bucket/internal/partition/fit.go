@@ -8,8 +8,8 @@ import (
 	"evenkeel/bucket/internal/input"
 )
 
-// Fit finds the longest length that fits into a batch. It truncates longer samples to it or drops them, as the plan says. It changes the
-// histogram and returns it up to that length, and sets the limit and the number of dropped samples in the plan.
+// Fit finds the longest length that fits into a batch. As the plan says, it refuses longer samples, truncates them to that length or drops
+// them. It changes the histogram and returns it up to that length, and sets the limit and the number of dropped samples in the plan.
 func Fit(p *bucket.Plan, hist []uint32, c bucket.Cost) ([]uint32, error) {
 	longest := len(hist) - 1
 	p.Limit = longest
@@ -24,7 +24,7 @@ func Fit(p *bucket.Plan, hist []uint32, c bucket.Cost) ([]uint32, error) {
 			if n == 1 {
 				samples, verb = "1 sample", "fits"
 			}
-			return nil, input.Errorf("%s longer than %d %s into no batch (the longest is %d): the table has no such trial that ran; profile longer lengths, or skip or truncate such samples (--overlong skip)",
+			return nil, input.Errorf("%s longer than %d %s into no batch (the longest is %d): the cost table has no trial of such a length that ran; profile longer lengths, or skip or truncate such samples (--overlong skip)",
 				samples, fits, verb, longest)
 		}
 		p.Limit = fits

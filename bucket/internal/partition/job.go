@@ -30,8 +30,8 @@ type Job struct {
 type Row interface {
 	// Next is the length of a batch that begins with the sample before a position.
 	Next(pos int) int
-	// Take is the number of samples before a position, at least one, that make a batch of at most most seconds and the size of its longest
-	// length, and that length. longest is Next(pos).
+	// Take returns the number of samples before a position, at least one, that make a batch of up to most seconds and size(pad) samples,
+	// and pad, the length that they are padded to. longest is Next(pos).
 	Take(pos, longest int, most float64, size func(length int) int) (n, pad int)
 }
 
@@ -39,7 +39,7 @@ type Row interface {
 type Cut struct {
 	Start, Count uint32
 	Longest      int     // to which it is padded
-	Seconds      float64 // over the share of its class
+	Seconds      float64 // divided by the share of its class
 }
 
 // Placed is a batch, and the length to which it is padded.

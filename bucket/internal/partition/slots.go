@@ -14,10 +14,10 @@ type class struct {
 	slots []int   // places, counted over all ranks in their order
 }
 
-// slots returns the rank of each place in a step, and the classes of places, the largest share first. A rank has its speed divided by a
-// unit as its number of places, rounded, at least one; the share of its places makes up for the rounding. The unit is the speed of the
-// rank at the lower quartile, so that a few slow ranks get smaller batches, instead of all others more batches. With most above 0 the
-// fastest rank has that many places.
+// slots returns the rank of each place in a step, and the classes of places, the largest share first. The number of a rank's places is its
+// speed divided by a unit, rounded, at least one; the share of its places makes up for the rounding. The unit is the speed of the rank at
+// the lower quartile, so that a few slow ranks get smaller batches, instead of all others more batches, but at least an eighth of the
+// fastest speed. With most above 0 it is such that the fastest rank has that many places.
 func slots(speeds []float64, most int) (ranks []int, classes []class) {
 	rising := slices.Clone(speeds)
 	slices.Sort(rising)
@@ -82,7 +82,8 @@ func StepLimits(p *bucket.Plan) (Limits, error) {
 	return l, nil
 }
 
-// Of is the largest batch, at most n, of samples with this number of tokens.
+// Of is the largest batch of samples with this number of tokens: at most n, within the limits, and a whole multiple unless it is smaller
+// than one. It is 0 if a single sample exceeds the limit on tokens.
 func (l Limits) Of(n, tokens int) int {
 	if l.Samples > 0 {
 		n = min(n, l.Samples)

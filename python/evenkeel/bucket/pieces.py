@@ -29,7 +29,7 @@ class Piece:
 
 
 class Pieces(Dataset):
-    """The batches of an epoch. All take about the same time, so a rank's time is proportional to its number of pieces.
+    """The batches of an epoch. All take about the same time, so a rank's time is about proportional to its number of pieces.
 
         pieces = evenkeel.bucket.Pieces(dataset, lengths, "plan.json", collate_fn=collate)
         batches = tuner.batches(pieces.begin, global_batch=64, micro_batch=1)      # 64 pieces a round

@@ -1,5 +1,6 @@
 """Writes an online epoch as a schedule, so that it can be replayed."""
 
+import itertools
 import json
 import os
 import zlib
@@ -46,10 +47,9 @@ class Record:
         whole = self.path + ".whole"
         with open(whole, "wb") as out, open(self.part, "rb") as lines:
             crc = 0
-            for line in ([json.dumps(header, separators=(",", ":")).encode() + b"\n"], lines):
-                for l in line:
-                    out.write(l)
-                    crc = zlib.crc32(l, crc)
+            for line in itertools.chain([json.dumps(header, separators=(",", ":")).encode() + b"\n"], lines):
+                out.write(line)
+                crc = zlib.crc32(line, crc)
             out.write(b'{"end":true,"crc32":"%08x"}\n' % crc)
             out.flush()
             os.fsync(out.fileno())

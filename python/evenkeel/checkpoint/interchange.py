@@ -1,4 +1,4 @@
-"""Checkpoints in other formats: safetensors, and torch.distributed.checkpoint (DCP) if torch has it (2.0 and newer)."""
+"""Checkpoints in other formats: safetensors, and torch.distributed.checkpoint (DCP)."""
 
 import contextlib
 import inspect
@@ -132,34 +132,20 @@ def from_safetensors(path, module, rename=None, strict=True):
                     t.copy_(torch.view_as_complex(here) if t.is_complex() else here)
 
 
-def _dcp():
-    try:
-        import torch.distributed.checkpoint as dcp
-    except ImportError as e:
-        raise Usage(f"torch {torch.__version__} has no torch.distributed.checkpoint ({e}); it came with 2.0. to_safetensors needs none") from None
-    return dcp
-
-
 def _alone(dcp, what, state, **storage):
-    """Saves or loads without the other ranks. torch 2.0 and 2.1 have only save_state_dict. save has no_dist in 2.2 and in new versions; between them it
-    uses collective operations if a group is in use."""
-    new, old = getattr(dcp, what, None), getattr(dcp, f"{what}_state_dict", None)
-    if new is not None and "no_dist" in inspect.signature(new).parameters:
-        new(state, **storage, no_dist=True)
-    elif old is not None:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*deprecated")
-            old(state, **storage, no_dist=True)
-    elif getattr(torch.distributed, "is_initialized", bool)():
-        raise Usage(f"this torch's checkpoint.{what} needs all ranks; call it outside of the job")
-    else:
-        new(state, **storage)
+    """Saves or loads without the other ranks. In torch 2.6 only the deprecated functions can."""
+    do = getattr(dcp, what)
+    if "no_dist" not in inspect.signature(do).parameters:
+        do = getattr(dcp, f"{what}_state_dict")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*deprecated")
+        do(state, **storage, no_dist=True)
 
 
 def to_dcp(paths, folder, step=None):
     """Writes a checkpoint in the format of torch.distributed.checkpoint, without other ranks: parameters and buffers below "model", moments below
     "optimizer.state.NAME". Returns the step."""
-    dcp = _dcp()
+    import torch.distributed.checkpoint as dcp
     with _opened(paths, step) as (places, step):
         state, names = {"model": {}, "optimizer": {"state": {}}}, sorted((n for n, (_, p) in places.items() if p[0].kind == PARAMETER), key=len, reverse=True)
         for name, (ck, place) in places.items():
@@ -175,7 +161,7 @@ def to_dcp(paths, folder, step=None):
 
 def from_dcp(folder, module):
     """Loads a module's parameters and buffers, which torch.distributed.checkpoint wrote below "model"."""
-    dcp = _dcp()
+    import torch.distributed.checkpoint as dcp
     state = {"model": module.state_dict()}
     _alone(dcp, "load", state, storage_reader=dcp.FileSystemReader(folder))
     module.load_state_dict(state["model"])

@@ -31,31 +31,23 @@ from .state.loading import parameters
 from .state.plan import moment_name
 
 
-def _scalers():
-    """The classes of gradient scalers in this version of torch."""
-    found = [getattr(m, "GradScaler", None) for m in (getattr(torch, "amp", None), torch.cuda.amp)]
-    return {base for c in found if c for base in c.__mro__ if "scale" in vars(base)}
-
-
 @contextmanager
 def _watched():
     """Refuses gradient scalers and clipping, which need all gradients before the first update."""
 
-    def scale(real):
-        def refuse(scaler, *args, **keywords):
-            if scaler.is_enabled():
-                raise Usage("LayerWise would apply gradients before GradScaler unscales them; call Job.save after scaler.step(optimizer), or train in bfloat16 "
-                            "without a scaler")
-            return real(scaler, *args, **keywords)
+    real = torch.amp.GradScaler.scale
 
-        return refuse
+    def scale(scaler, *args, **keywords):
+        if scaler.is_enabled():
+            raise Usage("LayerWise would apply gradients before GradScaler unscales them; call Job.save after scaler.step(optimizer), or train in bfloat16 "
+                        "without a scaler")
+        return real(scaler, *args, **keywords)
 
     def clip(*_, **__):
         raise Usage("clipping within step() comes too late: parameters are updated already; clip before optimizer.step(), and save with Job after it")
 
     with ExitStack() as stack:
-        for c in _scalers():
-            stack.enter_context(mock.patch.object(c, "scale", scale(c.scale)))
+        stack.enter_context(mock.patch.object(torch.amp.GradScaler, "scale", scale))
         for module in (torch.nn.utils, torch.nn.utils.clip_grad):
             for name in ("clip_grad_norm_", "clip_grad_value_"):
                 stack.enter_context(mock.patch.object(module, name, clip))
@@ -158,20 +150,11 @@ class LayerWise:
         self._save = None  # the _Save of this step
         self._schedulers = []  # schedulers with last_epoch as it was saved
         self._error = None  # of the update of a bucket
-        self._hooked = []  # keeps the hooked nodes alive
         if self._ddp:
             self._hook_ddp()
         else:
             for p in self._names:
-                self._hook(p)
-
-    def _hook(self, p):
-        if hasattr(p, "register_post_accumulate_grad_hook"):  # torch 2.1 and newer
-            p.register_post_accumulate_grad_hook(lambda _: self._finished([p]))
-            return
-        node = p.expand_as(p).grad_fn.next_functions[0][0]  # the node that accumulates p.grad
-        node.register_hook(lambda *_: self._finished([p]))
-        self._hooked.append(node)
+                p.register_post_accumulate_grad_hook(lambda p: self._finished([p]))
 
     def _hook_ddp(self):
         if getattr(self.model, "find_unused_parameters", False):

@@ -1,4 +1,4 @@
-"""A checkpoint file of named tensors. The file has a fixed size, and after the first save it always has a complete checkpoint.
+"""A checkpoint file of named tensors. The file has a fixed size. Once a save is durable, a crash leaves a complete checkpoint in it.
 
     with checkpoint.open_("run.ckpt", tensors) as ck:       # made by checkpoint.create; tensors: name -> (tensor, kind)
         state = ck.restore()                                # None: nothing was saved yet

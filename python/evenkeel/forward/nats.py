@@ -67,12 +67,14 @@ class Connection:
                 context = ssl.create_default_context(cafile=ca or None)
                 self._socket = context.wrap_socket(self._socket, server_hostname=u.hostname)
             elif info.get("tls_required"):
-                raise Refused(f"{url}: the server wants TLS; write tls:// instead of nats://")
+                raise Refused(f"{url}: the server requires TLS; write tls:// instead of nats://")
             options = {"verbose": False, "pedantic": False, "lang": "python", "version": "0", "protocol": 1, "headers": True, "no_responders": True}
             if token:
                 options |= {"auth_token": token, "user": user, "pass": token}
             self._send(b"CONNECT " + json.dumps(options).encode() + b"\r\nPING\r\n")
-            self._wait_pong(timeout)
+            self._until = time.monotonic() + timeout
+            while (line := self._line()) != b"PONG":
+                self._control(line)
             self._send(f"SUB {self._inbox}.* 1\r\n".encode())
         except BaseException as e:
             self.close()
@@ -119,14 +121,6 @@ class Connection:
         line, _, rest = self._buffer.partition(b"\r\n")
         self._buffer = bytearray(rest)
         return bytes(line)
-
-    def _wait_pong(self, timeout):
-        self._until = time.monotonic() + timeout
-        while True:
-            line = self._line()
-            if line == b"PONG":
-                return
-            self._control(line)
 
     def _control(self, line):
         if line == b"PING":

@@ -42,7 +42,7 @@ def read_start(data):
 
 @dataclasses.dataclass
 class Block:
-    """64 steps, and the state after them."""
+    """64 steps, or the last ones of a run, and the state after them."""
 
     number: int
     steps: list
@@ -119,11 +119,11 @@ def length(data):
 def read(data, before, number, config):
     """Reads a block with this number. before: the chain before it."""
     if length(data) != len(data):
-        raise Refused(f"block {number}: it has {len(data)} bytes and says another length")
+        raise Refused(f"block {number}: it has {len(data)} bytes, and states another length")
     if chain(before, data[:-16]) != data[-16:]:
         raise Refused(f"block {number}: its checksum is wrong")
     if int.from_bytes(data[:4], "little") != number:
-        raise Refused(f"block {number}: it says that it is block {int.from_bytes(data[:4], 'little')}")
+        raise Refused(f"block {number}: its number is {int.from_bytes(data[:4], 'little')}")
     numbers, steps = iter(_varints(data[8 : -_TAIL.size])), []
     pairs = config.processors // 2
     try:

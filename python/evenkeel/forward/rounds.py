@@ -74,8 +74,7 @@ class Rounds:
 
     def _decide(self):
         taken = [Taken(p, self.step - self._due[p], self._came[p][0], self._came[p][1]) for p in self.whole()]
-        late = self.missing()
-        for p in late:
+        for p in self.missing():
             self.prompt[p] = False
         for t in taken:
             self.prompt[t.pair] = t.age <= 1

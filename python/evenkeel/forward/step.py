@@ -24,7 +24,7 @@ class Taken:
 
 @dataclasses.dataclass
 class Slope:
-    """The measured slope along a rank's direction, times epsilon. For a late pair: the slope of the pair, and its even rank."""
+    """The measured slope along a rank's direction, times epsilon. With "pairs", and if the pair is late, both ranks have one slope, under the even rank."""
 
     rank: int
     pair: int
@@ -44,7 +44,7 @@ class Step:
 
 @dataclasses.dataclass
 class Running:
-    """State that steps hand on: the running mean square of the slopes, and the state of the guard."""
+    """The state that a step leaves to the next: the running mean square of the slopes, and the guard's state."""
 
     square: float = 0.0
     scale: float = 1.0

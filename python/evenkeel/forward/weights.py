@@ -89,7 +89,7 @@ class Weights:
             for d, step, n in amounts:
                 z = self._along(d, step) if small else philox.signs(self._key, self._rows[cut], self._which[cut], d, step)
                 s = self._shift if isinstance(self._shift, int) else self._shift[cut]
-                out[cut] += z.int() * (near(n, s) if isinstance(s, int) else near_by(torch.full_like(s, n), s).int())
+                out[cut] += z.int() * near(n, s)
         return out
 
     def write(self, trial=()):
@@ -136,13 +136,8 @@ def fixed(values, shift):
 
 
 def near(n, shift):
-    """Shifts to the right and rounds."""
-    return n if shift == 0 else (n + (1 << (shift - 1))) >> shift
-
-
-def near_by(n, shift):
-    """near with a shift for each row."""
-    return torch.where(shift == 0, n, (n + (1 << (shift - 1).clamp(min=0))) >> shift)
+    """n / 2^shift, rounded to the nearest integer, halves up. Both may be tensors."""
+    return (n + ((1 << shift) >> 1)) >> shift
 
 
 def _bytes(entries):

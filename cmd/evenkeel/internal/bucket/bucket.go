@@ -28,7 +28,7 @@ type Cmd struct {
 type ranksFlags struct {
 	Ranks   *int   `help:"Number of ranks (data-parallel workers)." placeholder:"N" xor:"speeds"`
 	Speeds  string `help:"Relative speed of each rank, for example 1,2,4; 1 is that of the device in the table." placeholder:"V,..." xor:"speeds"`
-	Cluster string `help:"Cluster file, or an embedded cluster, instead: its nodes are the ranks, their profiles give the speeds; the table is for the fastest." placeholder:"FILE|NAME" xor:"speeds"`
+	Cluster string `help:"Cluster file, or an embedded cluster: its nodes are the ranks, their profiles give the speeds; the table is for the fastest." placeholder:"FILE|NAME" xor:"speeds"`
 	cli.ProfileFlags
 }
 
@@ -73,7 +73,7 @@ func (f *ranksFlags) config() (bucket.Config, error) {
 // deviceFlags are embedded by commands that predict, and by profile.
 type deviceFlags struct {
 	PadTo         int `help:"Lengths are padded to multiples of this, as --pad-to-multiple-of does in collators." placeholder:"N"`
-	BatchMultiple int `help:"The device computes batches in multiples of this: other sizes take as long as the next." placeholder:"N"`
+	BatchMultiple int `help:"The device computes batches in multiples of this: other sizes take as long as the next multiple." placeholder:"N"`
 }
 
 type planCmd struct {
@@ -81,11 +81,11 @@ type planCmd struct {
 	tableFlags
 	ranksFlags
 	deviceFlags
-	Mixing       float64 `help:"How random the order is: 0 sorts by length (the shortest epoch, but the same samples share steps), 1 is random order. Default: ${default}." default:"0.2"`
+	Mixing       float64 `help:"How random the order is: 0 sorts by length (the shortest epoch, but the same samples share steps), 1 is the random order. Default: ${default}." default:"0.2"`
 	Packed       bool    `help:"Lay the samples of a batch end to end, for attention of variable length: nothing is padded and the order is random."`
-	MicroBatches int     `help:"Batches of the fastest rank in a step; slower ranks have fewer, or smaller ones. 1: one batch a rank, always. Default: by how many times it is faster than the rank at the lower quartile." placeholder:"N"`
-	MaxSamples   int     `help:"Samples of a step over all ranks, about: second batches of short samples come on top." placeholder:"N"`
-	MaxTokens    int     `help:"Tokens of a step over all ranks, with padding, about: second batches of short samples come on top." placeholder:"N"`
+	MicroBatches int     `help:"Batches of the fastest rank in a step; slower ranks have fewer, or smaller ones. 1: at most one batch a rank. Default: its speed over that of the rank at the lower quartile, at most 8." placeholder:"N"`
+	MaxSamples   int     `help:"Samples of a step over all ranks; additional batches of short samples come on top." placeholder:"N"`
+	MaxTokens    int     `help:"Tokens of a step over all ranks, with padding; additional batches of short samples come on top." placeholder:"N"`
 	Overlong     string  `help:"What to do with a sample that does not fit into memory: error, skip or truncate. Default: ${default}." enum:"error,skip,truncate" default:"error"`
 	Curve        bool    `help:"Print what other choices of --mixing cost, and how much they mix."`
 	Out          string  `help:"Plan file to write." placeholder:"FILE"`
@@ -163,7 +163,7 @@ func (c *planCmd) Run(a *cli.App) error {
 		return err
 	}
 	if c.Packed && c.Curve {
-		return badinput.Errorf("--curve: packed batches are in random order whatever --mixing; leave it out")
+		return badinput.Errorf("--curve: packed batches are in random order, whatever --mixing is; leave it out")
 	}
 	if err := cli.CheckFiles([]cli.File{cli.FileFlag("--lengths", c.Lengths), cli.FileFlag("--table", c.Table)}, []cli.File{cli.FileFlag("--out", c.Out)}); err != nil {
 		return err
@@ -204,7 +204,7 @@ func (c *planCmd) Run(a *cli.App) error {
 	return c.print(a, d)
 }
 
-// countable is the number of samples up to which a plan says without being asked how often step-mates meet again: counting sorts them twice.
+// countable is the number of samples up to which a plan says unasked how often samples of a step meet again: counting takes long.
 const countable = 5_000_000
 
 func curve(a *cli.App, in *data, f bucket.Config) (out []curvePoint, err error) {
@@ -267,10 +267,10 @@ func (c *planCmd) print(a *cli.App, p planned) error {
 		fmt.Fprintf(a.Out, "Mixing %v: of the pairs of samples in a step %.1f%% meet again in the next epoch; in random steps %.1f%%.\n", p.Mixing, 100**p.MeetAgain, 100**p.MeetAgainRandom)
 	}
 	if p.FreeCut {
-		fmt.Fprintln(a.Out, "Batches are cut for the least work, not to the anchor duration: the epoch is shorter so.")
+		fmt.Fprintln(a.Out, "Batches are cut for the least work, not to the anchor duration, which makes the epoch shorter.")
 	}
 	if p.Packed {
-		fmt.Fprintln(a.Out, "Packed: the samples of a batch lie end to end; the trainer's collator has to lay them so (see docs/guides/bucket.md).")
+		fmt.Fprintln(a.Out, "Packed: the samples of a batch lie end to end; the trainer's collator must lay them so (see docs/guides/bucket.md).")
 	}
 	how := map[string]string{"fit": "a least-squares fit of the table", "isotonic": "interpolation in the table, made monotonic in batch and length"}[p.Prediction]
 	if p.Tile > 0 {
@@ -294,7 +294,7 @@ func (c *planCmd) print(a *cli.App, p planned) error {
 	return nil
 }
 
-// printStep prints what the optimizer gets in a step: with unequal ranks it can be several times what equal ones would take.
+// printStep prints the size of a step: with unequal ranks it can be several times that of equal ones.
 func printStep(a *cli.App, p planned) {
 	fmt.Fprintf(a.Out, "A step has %.0f samples and %.0f tokens over all ranks, in the mean.\n", p.SamplesPerStep, p.TokensPerStep)
 	if slices.Max(p.BatchesPerStep) > 1 {

@@ -126,7 +126,7 @@ func (d *data) checksum() string {
 func (d *data) plan(f bucket.Config, endToEnd bool) (bucket.Planner, error) {
 	switch {
 	case d.pairs != nil && endToEnd:
-		return nil, badinput.Errorf("packed: samples of two lengths lie in no row end to end; plan their sum, or leave packed out")
+		return nil, badinput.Errorf("packed: samples of two lengths cannot lie end to end; plan their sum with --pair sum, or leave packed out")
 	case d.pairs != nil:
 		return paired.Make(d.pairs, d.both, f)
 	case endToEnd:

@@ -115,7 +115,7 @@ func (c *profileCmd) check() error {
 	case len(c.Command) == 0:
 		return badinput.Errorf("nothing to run: add the command of a training step after --")
 	case c.At != nil && c.Pair == apart:
-		return badinput.Errorf("--at: lengths of one kind; with --pair apart give --lengths, and --buckets says how many pairs of lengths are tried")
+		return badinput.Errorf("--at: lengths of one kind; with --pair apart give --lengths instead, and with --buckets how many pairs of lengths to try")
 	case (c.Lengths == "") == (c.At == nil):
 		return badinput.Errorf("lengths: give either --lengths or --at")
 	case c.Timeout <= 0:

@@ -53,7 +53,7 @@ func (c *simulateCmd) Run(a *cli.App) error {
 		return err
 	}
 	if r.Header.Pairs && c.Pair != apart {
-		return badinput.Errorf("%s: of samples with two lengths: give both columns, by --pair apart", c.Schedule)
+		return badinput.Errorf("%s: the schedule is of samples with two lengths: give both columns, with --pair apart", c.Schedule)
 	}
 	in, err := readData(a, &c.tableFlags, &c.lengthsFlags)
 	if err != nil {
@@ -98,7 +98,7 @@ func (c *simulateCmd) Run(a *cli.App) error {
 	return nil
 }
 
-// limit is to what longer samples are cut; of two lengths none is.
+// limit is the length to which longer samples are cut; 0: none, as for samples of two lengths.
 func (c *simulateCmd) limit(h bucket.Header) int {
 	if c.Pair == apart {
 		return 0
@@ -106,10 +106,10 @@ func (c *simulateCmd) limit(h bucket.Header) int {
 	return h.Limit
 }
 
-// match completes a configuration by a schedule's header, or reports in what they differ.
+// match completes a configuration from a schedule's header, or reports how they differ.
 func (c *simulateCmd) match(f *bucket.Config, h bucket.Header, in *data) error {
 	if h.Data != "" && h.Data != in.checksum() || h.Samples != len(in.lengths) {
-		return badinput.Errorf("%s: belongs to other lengths (%d samples; these are %d)", c.Schedule, h.Samples, len(in.lengths))
+		return badinput.Errorf("%s: the schedule is for other lengths (%d samples; --lengths has %d)", c.Schedule, h.Samples, len(in.lengths))
 	}
 	if n := max(f.Ranks, len(f.Speeds)); n != 0 && n != h.Ranks {
 		return badinput.Errorf("%s: has %d ranks; the flags say %d", c.Schedule, h.Ranks, n)

@@ -24,8 +24,9 @@ type Cmd struct {
 
 // Help is what --help adds.
 func (*Cmd) Help() string {
-	return `A checkpoint file has a fixed size and slots for several checkpoints, of which at least one is intact at any time. Training programs write it
-through the Go package checkpoint or the Python package evenkeel.checkpoint; docs/guides/checkpoint.md shows how, docs/reference/formats/checkpoint.md describes the file.
+	return `A checkpoint file has a fixed size and slots for several checkpoints. A save replaces an older one, so a crash leaves the newest complete one
+intact. Training programs write the file with the Go package checkpoint or the Python package evenkeel.checkpoint; docs/guides/checkpoint.md
+shows how, docs/reference/formats/checkpoint.md describes the file.
 
 Examples:
 

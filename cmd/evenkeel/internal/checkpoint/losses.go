@@ -13,8 +13,8 @@ import (
 	"evenkeel/internal/badinput"
 )
 
-// lossLog is the file of losses, a line per step. Each line is written before the step is saved, so the file is never
-// behind the checkpoint that a run resumes from.
+// lossLog is the file of losses, a line per step. A line is written when its step is done: after a kill it may be missing
+// though the step was saved.
 type lossLog struct {
 	*os.File
 }
@@ -90,7 +90,7 @@ func (l *lossLog) read() (steps, losses []float64, err error) {
 	return steps, losses, err
 }
 
-// began returns an error if steps were trained: the file of losses is made after the checkpoint file, so the latter was lost.
+// began returns an error if steps were trained: the checkpoint file is made before the file of losses, so it was lost.
 func (r *savedRun) began() error {
 	path := r.command.path(lossesFile)
 	f, err := os.Open(path)

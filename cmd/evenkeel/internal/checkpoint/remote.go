@@ -15,7 +15,7 @@ import (
 	"evenkeel/internal/badinput"
 )
 
-// placeFlags say where checkpoints are kept. Keys come from the environment alone: a flag would show in lists of processes.
+// placeFlags say where checkpoints are kept. Keys come from the environment alone: a list of processes would show a flag.
 type placeFlags struct {
 	Endpoint string `help:"Server, such as https://host or http://host:port; default: AWS_ENDPOINT_URL, else Amazon's. The region comes from AWS_REGION, or is us-east-1." placeholder:"URL"`
 }
@@ -40,7 +40,7 @@ type uploadCmd struct {
 // Help is what --help adds.
 func (*uploadCmd) Help() string {
 	return `Verifies the newest checkpoint that all files have and uploads it, one safetensors file for each. The upload counts once
-complete.json is there, which is written last. The job may go on saving. Keys are read from AWS_ACCESS_KEY_ID,
+complete.json, which is written last, is there. The job may go on saving. Keys are read from AWS_ACCESS_KEY_ID,
 AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, and not shown. With --follow failures are logged and tried again.
 
 Examples:

@@ -28,7 +28,7 @@ func (c *fileArgs) check() error {
 	return nil
 }
 
-// missingFile says of a file that is not there what else is: a job of several ranks has a set of files, whose names
+// missingFile is the error for a file that is not there. A job of several ranks has a set of files instead, whose names
 // evenkeel.checkpoint ends in generation, rank and ranks.
 func missingFile(path string) error {
 	set, _ := filepath.Glob(path + ".g*.*of*") // a path with the signs of a pattern finds none
@@ -38,7 +38,7 @@ func missingFile(path string) error {
 	return badinput.Errorf("%s: no such file; it is a set with a file for each rank: give those of one generation (there: %s)", path, strings.Join(set, " "))
 }
 
-// setError says of a set of which too few files were given how many it has.
+// setError is err or, if too few files of a set were given, an error that says how many it has.
 func (c *fileArgs) setError(err error) error {
 	if !errors.Is(err, checkpoint.ErrSchema) {
 		return cli.FileError(err)
@@ -49,7 +49,7 @@ func (c *fileArgs) setError(err error) error {
 	}
 	defer first.Close()
 	if ranks := first.Info().Ranks; ranks > len(c.Files) {
-		return badinput.Errorf("%s: of a set of %d files, not of %d: give all of them", c.Files[0], ranks, len(c.Files))
+		return badinput.Errorf("%s is one of a set of %d files, and %d were given: give all of them", c.Files[0], ranks, len(c.Files))
 	}
 	return err
 }

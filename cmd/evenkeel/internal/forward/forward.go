@@ -16,11 +16,11 @@ import (
 type Cmd struct {
 	Train  trainCmd  `cmd:"" help:"Train with all processors in this process."`
 	Replay replayCmd `cmd:"" help:"Rebuild a run's weights from its log, bit for bit, and check the log."`
-	Serve  serveCmd  `cmd:"" help:"Run a NATS server for runs over several machines, with TLS and a token for each rank."`
+	Serve  serveCmd  `cmd:"" help:"Run a NATS server for runs over several machines, with TLS if asked and a token for each rank."`
 	Launch launchCmd `cmd:"" help:"Create a run on a server, print the command that joins each processor, and follow the run to its end."`
 	Join   joinCmd   `cmd:"" help:"Run one processor of a launched run, on this or another machine."`
 	Runs   runsCmd   `cmd:"" help:"List the runs on a server, or show one run's progress and its absent processors."`
-	Stop   stopCmd   `cmd:"" help:"End a run after its present 64 steps."`
+	Stop   stopCmd   `cmd:"" help:"End a run with its present block of 64 steps."`
 	Export exportCmd `cmd:"" help:"Write the log of a run, from its server."`
 	Remove removeCmd `cmd:"" help:"Delete a run from its server."`
 }
@@ -29,7 +29,7 @@ type Cmd struct {
 type flags struct {
 	Data         string  `help:"Training data: digits (the UCI set, embedded), synthetic, or a file: .csv (numbers, the class in the last column) or text." default:"digits" placeholder:"digits|FILE"`
 	Model        string  `help:"Network: mlp, convnet (digits) or transformer (texts); default: mlp, for texts transformer." placeholder:"KIND"`
-	Size         int     `help:"Width of a hidden layer or token, channels of the first convolution (${default})." default:"64" placeholder:"N"`
+	Size         int     `help:"Width of a hidden layer or of a token, or channels of the first convolution (${default})." default:"64" placeholder:"N"`
 	Depth        int     `help:"Hidden layers, convolutions or blocks (${default})." default:"1" placeholder:"N"`
 	Length       int     `help:"Characters of a sample of text (${default})." default:"32" placeholder:"N"`
 	Processors   int     `short:"n" help:"Number of processors, even (${default})." default:"8" placeholder:"N"`
@@ -42,7 +42,7 @@ type flags struct {
 	Schedule     string  `help:"Learning rate schedule: constant, or cosine, which falls to 0 at the last step; default: ${default}." default:"cosine" enum:"constant,cosine"`
 	Examples     int     `help:"Examples in each of the two inputs of a step (${default})." default:"32" placeholder:"N"`
 	Cluster      string  `help:"Cluster file: its nodes are the processors, in pairs of the same device, with examples in proportion to their speed; instead of -n." placeholder:"FILE"`
-	Guard        bool    `help:"Halve the learning rate after 64 steps whose losses are above those of the best 64 by more than chance." default:"true" negatable:""`
+	Guard        bool    `help:"Halve the learning rate after a block of 64 steps whose mean loss exceeds the best block's by more than chance." default:"true" negatable:""`
 	StopAfter    int     `help:"End the run when the validation loss has not fallen for so many steps. It is computed every 64 steps on a tenth of the training examples, set aside for it." placeholder:"STEPS"`
 	Init         string  `help:"Weights to start from: safetensors with the network's tensors, by name; default: random ones, from --seed." placeholder:"FILE"`
 	JSON         bool    `name:"json" help:"Print the summary as JSON."`
@@ -77,11 +77,11 @@ func (f *flags) header() (h forward.Header, work *setup, weights *forward.Weight
 		}
 	}
 	if f.StopAfter < 0 {
-		return h, nil, nil, badinput.Errorf("--stop-after %d: steps, above 0", f.StopAfter)
+		return h, nil, nil, badinput.Errorf("--stop-after %d: must not be negative", f.StopAfter)
 	}
 	probe := c
 	if probe.LearningRate == 0 {
-		probe.LearningRate = 1 // the default depends on the network, which is made from a configuration that is right
+		probe.LearningRate = 1 // the default depends on the network, which is not built yet
 	}
 	if err := probe.Validate(); err != nil {
 		return h, nil, nil, badinput.Wrap(err)

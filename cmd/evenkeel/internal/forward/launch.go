@@ -74,7 +74,7 @@ func (c *launchCmd) take(a *cli.App, r *session, conn *nats.Conn) (*wire.Run, ui
 		return run, 0, err
 	}
 	if !bytes.Equal(run.Header, r.encoded) {
-		return nil, 0, badinput.Errorf("a run named %s is on %s already, and differs (%s): give its own flags to go on with it, name another with --run, or delete it by evenkeel forward remove %s --url %s",
+		return nil, 0, badinput.Errorf("a run named %s is on %s already, and differs (%s): give the flags that it began with to continue it, choose another name with --run, or delete it with evenkeel forward remove %s --url %s",
 			c.Name.Run, c.Server.URL, difference(run.Header, r.header), c.Name.Run, c.Server.URL)
 	}
 	blocks, err := run.Blocks(a.Ctx)
@@ -160,7 +160,7 @@ func (c *launchCmd) follow(a *cli.App, r *session, run *wire.Run, after uint64) 
 	return s.absence()
 }
 
-// collect waits a while for the results of the processors, and compares their weights with those that follow from the blocks.
+// collect waits a while for the results of the processors, and compares their weights with those computed from the blocks.
 func collect(ctx context.Context, run *wire.Run, s *summary, r *session) error {
 	const while, pause = 10 * time.Second, 50 * time.Millisecond
 	came := map[int]joined{}
@@ -172,7 +172,7 @@ func collect(ctx context.Context, run *wire.Run, s *summary, r *session) error {
 		for rank, text := range results {
 			var j joined
 			if err := json.Unmarshal(text, &j); err != nil || j.Rank != rank || rank >= r.header.Config.Processors {
-				return fmt.Errorf("rank %d sent what is not the result of a processor: %q", rank, text)
+				return fmt.Errorf("rank %d sent an invalid result: %q", rank, text)
 			}
 			came[rank] = j
 		}
@@ -190,7 +190,7 @@ func collect(ctx context.Context, run *wire.Run, s *summary, r *session) error {
 	}
 	s.missing = r.header.Config.Processors - len(came)
 	if s.WeightsHash = append(s.WeightsHash, r.replica.Weights.Hash()); !s.same() {
-		return fmt.Errorf("the processors' weights differ from those that the run's blocks lead to: %v; please report this run with its flags", s.WeightsHash)
+		return fmt.Errorf("the processors' weights differ from those computed from the run's blocks: %v; please report this run with its flags", s.WeightsHash)
 	}
 	if s.counted > 0 {
 		s.WeightsHash = s.WeightsHash[:s.counted]

@@ -31,7 +31,7 @@ func beginLog(path string, header []byte, blocks [][]byte) (*logFile, error) {
 	return l, nil
 }
 
-// filled says whether a file has content. A file that cannot be looked at gives an error when it is written.
+// filled says whether a file has content. A file that cannot be examined gives an error later, when it is written.
 func filled(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular() && info.Size() > 0

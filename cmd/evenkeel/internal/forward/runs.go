@@ -176,7 +176,7 @@ type stopCmd struct {
 
 // Help is what --help adds.
 func (*stopCmd) Help() string {
-	return `All processors end after their present 64 steps, with the same weights; the log records that they were asked to. This needs
+	return `All processors end with the present block of 64 steps, with the same weights; the log records that they were asked to. This needs
 the token that creates runs.
 
 Examples:

@@ -53,7 +53,7 @@ func (f *natsFlags) connect(o wire.Options) (*nats.Conn, error) {
 type serveCmd struct {
 	Listen string `help:"Address, HOST:PORT; beyond loopback --cert and --key are needed (${default})." default:"127.0.0.1:4222" placeholder:"ADDR"`
 	Cert   string `help:"Certificate of the server, PEM." placeholder:"FILE" type:"existingfile" and:"tls"`
-	Key    string `help:"Its key." placeholder:"FILE" type:"existingfile" and:"tls"`
+	Key    string `help:"Its private key, PEM." placeholder:"FILE" type:"existingfile" and:"tls"`
 	Store  string `help:"Folder in which runs and tokens are kept." required:"" placeholder:"DIR"`
 	Ranks  int    `help:"Ranks whose tokens are written (${default})." default:"8" placeholder:"N"`
 }
@@ -62,8 +62,8 @@ type serveCmd struct {
 func (*serveCmd) Help() string {
 	return `Runs are files in --store: a server that is started again after a kill has them, and processors go on by themselves. The
 file tokens in that folder has the token that creates and removes runs (launch), and one for each rank, which may send only
-that rank's messages. The first is taken from the variable EVENKEEL_NATS_TOKEN, or drawn once if that is not set; the others
-are derived from it.
+that rank's messages. The first is taken from the variable EVENKEEL_NATS_TOKEN or, if that is not set, drawn at random once; the
+others are derived from it.
 
 Examples:
 

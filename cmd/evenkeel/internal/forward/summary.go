@@ -50,19 +50,19 @@ func (s *summary) add(t forward.Stats, in int) {
 	for rank, n := range t.Ignored {
 		s.Ignored[rank] = max(s.Ignored[rank], n)
 	}
-	for pair, n := range t.NotFinite[:min(len(t.NotFinite), len(s.NotFinite))] { // another program may tell less, or more
+	for pair, n := range t.NotFinite[:min(len(t.NotFinite), len(s.NotFinite))] { // another program may send fewer, or more
 		s.NotFinite[pair] = max(s.NotFinite[pair], n)
 	}
 }
 
-// absence is an error if pairs were absent for more than half of the run.
+// absence is an error if pairs were absent more than half of the time, in the mean.
 func (s *summary) absence() error {
 	absent := 0
 	for _, n := range s.Absent {
 		absent += n
 	}
 	if pairs := len(s.Absent); 2*absent > pairs*s.Steps {
-		return fmt.Errorf("of %d steps of %d pairs %s did not count (absent_steps): the weights are those of a smaller run", s.Steps, pairs, cli.Percent(float64(absent)/float64(pairs*s.Steps)))
+		return fmt.Errorf("over %d steps, the %d pairs were absent %s of the time (absent_steps): the weights are those of a smaller run", s.Steps, pairs, cli.Percent(float64(absent)/float64(pairs*s.Steps)))
 	}
 	return nil
 }

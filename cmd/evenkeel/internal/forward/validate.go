@@ -17,7 +17,7 @@ type setup struct {
 	stopAfter  int      // steps
 }
 
-// setAside takes every tenth training example for validation, if a run is to stop by it. The test's examples decide nothing.
+// setAside takes every tenth training example for validation, if a run is to stop by it. The test set has no part in that.
 func setAside(s *task.Setup, stopAfter int) *setup {
 	all := &setup{Setup: s, stopAfter: stopAfter}
 	if stopAfter > 0 {
@@ -27,7 +27,7 @@ func setAside(s *task.Setup, stopAfter int) *setup {
 }
 
 // validator computes the loss on the validation examples after every block, and says when it has not fallen for too long. With
-// launch, that process has it and no rank: the run would go on without a rank that takes its time.
+// launch it is in the launching process, not in a rank: the run would go on without a busy rank.
 type validator struct {
 	work *setup
 	validated
@@ -77,7 +77,7 @@ func (v *validator) end(ctx context.Context, r *forward.Replica, stop func(conte
 	return errors.Join(v.take(r.Steps(), r.Weights), v.ask(ctx, stop))
 }
 
-// ask asks to stop, if it is time. It is also called at the beginning, as a process that asked may have ended before it was heard.
+// ask asks to stop, if it is time. It is also called at the start of a process: one before it may have ended before it was heard.
 func (v *validator) ask(ctx context.Context, stop func(context.Context) error) error {
 	if v == nil || !v.due {
 		return nil

@@ -25,8 +25,8 @@ func (*calibrateCmd) Help() string {
 column cluster all plans ran on --cluster. Paths are relative to the file.
 
 The calibration has a factor on the times of each device, a factor on links, and the memory that a device takes beside the model.
-evenkeel plan search, check and timeline read it by --calibration. If plans contradict each other, the odd ones are named and nothing is
-written.
+evenkeel plan search, check and timeline read it with --calibration. If plans contradict each other, the outliers are named and nothing
+is written.
 
 Examples:
 
@@ -34,7 +34,7 @@ Examples:
   evenkeel plan search --profile layers.csv --cluster cluster.yaml --batch 512 --calibration calibration.json`
 }
 
-// strange is the factor on times beyond which, up or down, the layer profile was probably measured with something else.
+// strange is the factor on times beyond which, up or down, the layer profile was probably measured under other conditions.
 const strange = 2
 
 // Run runs the command.

@@ -18,7 +18,7 @@ import (
 	"evenkeel/planner/layerprofile"
 )
 
-// inputFlags name what plans are priced from.
+// inputFlags name the inputs of the cost model.
 type inputFlags struct {
 	Profile   string `help:"Layer profile, .csv. Default: the built-in example, OPT-350M." placeholder:"FILE"`
 	Cluster   string `help:"Cluster file with nodes, per_machine, links and switches. Default: the built-in example, 32 A100 and 96 V100." placeholder:"FILE"`
@@ -118,12 +118,12 @@ func (f *jobFlags) read(o planner.Options) (*planner.Job, error) {
 	}
 	job, err := planner.NewJob(p, t, o)
 	if f.Profile == "" && errors.Is(err, layerprofile.ErrProfile) {
-		return nil, fmt.Errorf("%w; it is the built-in example: name your own by --profile", err)
+		return nil, fmt.Errorf("%w; it is the built-in example: name your own with --profile", err)
 	}
 	return job, err
 }
 
-// warn prints what was corrected or left out in the inputs, unless both are the built-in example, which the user cannot mend.
+// warn prints what was corrected or left out in the inputs, unless both are the built-in example, which the user cannot correct.
 func (f *jobFlags) warn(a *cli.App, job *planner.Job) {
 	if f.Profile == "" && f.Cluster == "" {
 		return
@@ -133,10 +133,10 @@ func (f *jobFlags) warn(a *cli.App, job *planner.Job) {
 	}
 }
 
-// unlike is the error about a plan that does not go with the inputs.
+// unlike is the error about a plan that does not fit the inputs.
 func (f *jobFlags) unlike(plan string, err error) error {
 	if f.Profile == "" && errors.Is(err, planner.ErrPlan) {
-		return fmt.Errorf("%s: %w; it was compared with the built-in example: name the layer profile by --profile and the cluster by --cluster", plan, err)
+		return fmt.Errorf("%s: %w; it was compared with the built-in example: name the layer profile with --profile and the cluster with --cluster", plan, err)
 	}
 	return fmt.Errorf("%s: %w", plan, err)
 }

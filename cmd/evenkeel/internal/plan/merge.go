@@ -14,8 +14,8 @@ type mergeCmd struct {
 
 // Help is what --help adds.
 func (*mergeCmd) Help() string {
-	return `For a model that was measured on a node of each type, in a file each. All files must have the same layers (number, parameters, bytes
-of output). A measurement that is in two files is refused, and both lines are named.
+	return `Joins the files that a model's measurement on a node of each type gave. All must have the same layers (number, parameters, bytes of
+output). A measurement that is in two files is refused, and both lines are named.
 
 Examples:
 

@@ -144,7 +144,7 @@ func (c *searchCmd) print(a *cli.App, job *planner.Job, r *planner.Result, took 
 	if err := printPlan(a, job, p); err != nil {
 		return err
 	}
-	bound, assumed := r.LowerBound*float64(p.GlobalBatch), "there may be none that takes so little"
+	bound, assumed := r.LowerBound*float64(p.GlobalBatch), "a plan so quick may not exist"
 	if r.ByWork {
 		assumed = "computing alone, perfectly divided"
 	}

@@ -1,4 +1,4 @@
-"""Copies tensors from a GPU to pinned memory on a separate stream while the GPU continues to compute. It has not been run on a GPU yet."""
+"""Copies tensors from a GPU to pinned memory on a separate stream while the GPU continues to compute. It has not been run on a GPU."""
 
 import torch
 

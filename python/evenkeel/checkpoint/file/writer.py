@@ -52,8 +52,6 @@ class Writer(Reader):
             return free[0]
         return min((i for i in usable if self._slots[i].sequence < newest), key=lambda i: self._slots[i].sequence, default=None)
 
-    def _spread(self):
-        return 0.5 * min(self._quiet, default=0.0)
 
     def _work(self):
         hashes, error, poison, slot, pace = {}, None, False, 0, None
@@ -66,7 +64,7 @@ class Writer(Reader):
                     self._priority()
                     hashes, error, poison, slot = {}, None, False, job[0]
                     self.begun_at = time.monotonic()
-                    pace = transfer.Pace(sum(e.length for e in self.entries), self._spread(), self._hurry) if self.pace else None
+                    pace = transfer.Pace(sum(e.length for e in self.entries), 0.5 * min(self._quiet, default=0.0), self._hurry) if self.pace else None
                     if slot in self._clean:
                         self._slots[slot] = None
                     else:
