@@ -17,12 +17,7 @@ import (
 func (f *File) Acknowledge(step uint64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	newest := record{}
-	for _, s := range f.slots {
-		if s.committed && s.record.step == step && s.record.sequence > newest.sequence {
-			newest = s.record
-		}
-	}
+	newest := f.recordOf(step)
 	if newest.sequence == 0 {
 		return fmt.Errorf("checkpoint %s: step %d is acknowledged and was not committed here: %w", f.path, step, ErrUsage)
 	}
@@ -40,13 +35,17 @@ func (f *File) giveUpAfter(step uint64) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	from := record{}
+	return f.giveUp(f.recordOf(step))
+}
+
+// recordOf is the newest record of a step that counts.
+func (f *File) recordOf(step uint64) (newest record) {
 	for _, s := range f.slots {
-		if s.committed && s.record.step == step && s.record.sequence > from.sequence {
-			from = s.record
+		if s.committed && s.record.step == step && s.record.sequence > newest.sequence {
+			newest = s.record
 		}
 	}
-	return f.giveUp(from)
+	return newest
 }
 
 // giveUp frees all slots with a sequence above this record's. A reader leaves them to the writer. First the note says so:
