@@ -71,7 +71,11 @@ func (c *simulateCmd) Run(a *cli.App) error {
 	}
 	took, p := time.Since(begun).Seconds(), planner.File()
 	times := make([][]float64, r.Header.Ranks)
-	s, err := bucket.Judge(l, r.All(), planner.Cost(), f.Speeds, c.limit(r.Header), func(_ int, perRank []float64) {
+	limit := r.Header.Limit // to which longer samples are cut; of two lengths none is
+	if c.Pair == apart {
+		limit = 0
+	}
+	s, err := bucket.Judge(l, r.All(), planner.Cost(), f.Speeds, limit, func(_ int, perRank []float64) {
 		if c.Plot != "" {
 			for k, v := range perRank {
 				times[k] = append(times[k], v)
@@ -96,14 +100,6 @@ func (c *simulateCmd) Run(a *cli.App) error {
 	printScore(a, s, p.LowerBoundSeconds)
 	fmt.Fprintf(a.Out, "A plan made here for comparison: %s, made in %s.\n", cli.Seconds(p.EpochSeconds), cli.Seconds(took))
 	return nil
-}
-
-// limit is to what longer samples are cut; of two lengths none is.
-func (c *simulateCmd) limit(h bucket.Header) int {
-	if c.Pair == apart {
-		return 0
-	}
-	return h.Limit
 }
 
 // match completes a configuration by a schedule's header, or reports in what they differ.

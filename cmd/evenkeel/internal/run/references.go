@@ -49,14 +49,6 @@ func (c *history) add(round agent.Round, efficiency float64) *moment {
 	return &c.rounds[len(c.rounds)-1]
 }
 
-// samplesPerSecond counts accepted samples.
-func (m *moment) samplesPerSecond() float64 {
-	if m.score.Seconds == 0 {
-		return 0
-	}
-	return float64(m.accepted) / m.score.Seconds
-}
-
 // References run beside the agent for the summary, under the same seed.
 const (
 	tunedReference   = "waterfill-margin"
@@ -135,8 +127,10 @@ func (r *references) run(ctx context.Context, s *setup, p *reference) error {
 	c := &history{policy: p.title}
 	knob := 0
 	if p.Points() > 1 {
+		config, before := s.tuning(p.Points()), r.ahead.Load()
+		config.Progressed = func(done, _ int) { r.ahead.Store(before + int64(done*config.Rounds)) }
 		var err error
-		if knob, err = r.tune(ctx, s, p); err != nil {
+		if knob, err = evaluation.Tune(ctx, config, evaluation.Case{Name: s.name, Cluster: p.on, Weights: s.weights.Weights()}, s.conditions, &p.Spec); err != nil {
 			return err
 		}
 		c.knobs = p.Text(knob)
@@ -151,12 +145,6 @@ func (r *references) run(ctx context.Context, s *setup, p *reference) error {
 	defer r.mu.Unlock()
 	r.histories = append(r.histories, c)
 	return err
-}
-
-func (r *references) tune(ctx context.Context, s *setup, p *reference) (int, error) {
-	config, before := s.tuning(p.Points()), r.ahead.Load()
-	config.Progressed = func(done, _ int) { r.ahead.Store(before + int64(done*config.Rounds)) }
-	return evaluation.Tune(ctx, config, evaluation.Case{Name: s.name, Cluster: p.on, Weights: s.weights.Weights()}, s.conditions, &p.Spec)
 }
 
 // tuning is how a reference with so many points in its grid is tuned.
@@ -178,7 +166,7 @@ func (r *references) wait(a *cli.App) {
 		select {
 		case <-r.done:
 			return
-		case <-tick():
+		case <-time.After(50 * time.Millisecond):
 			done := int(r.ahead.Load())
 			report(done, r.total)
 			if time.Since(said) >= stillAt && !cli.IsTerminal(a.Errs) {

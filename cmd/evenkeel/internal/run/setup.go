@@ -181,11 +181,6 @@ func unprefixed(flag string, err error) error {
 	return badinput.Errorf("%s: %s", flag, text)
 }
 
-// inputs are the files that the run reads.
-func (f *flags) inputs() []cli.File {
-	return append(clusterInputs(&f.ClusterFlags), cli.FileFlag("--policy", f.Policy))
-}
-
 // clusterInputs are the files that describe the cluster.
 func clusterInputs(f *cli.ClusterFlags) []cli.File {
 	return append(f.ProfileFlags.Inputs(), cli.ClusterInput(f.Cluster))
