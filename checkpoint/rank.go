@@ -125,12 +125,7 @@ func Stripe(arrays []Array, ranks int) ([][]Array, error) {
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(uint64(arrays[b].Len()), uint64(arrays[a].Len())) })
 	loads, owner := make([]int64, ranks), make([]int, len(arrays))
 	for _, i := range order {
-		r := 0
-		for k := range loads {
-			if loads[k] < loads[r] {
-				r = k
-			}
-		}
+		r := slices.Index(loads, slices.Min(loads))
 		owner[i] = r
 		loads[r] += arrays[i].Len() + 1 // empty arrays are shared out too
 	}

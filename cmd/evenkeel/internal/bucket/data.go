@@ -113,13 +113,6 @@ func readData(a *cli.App, t *tableFlags, f *lengthsFlags) (d data, err error) {
 	return d, err
 }
 
-func (d *data) checksum() string {
-	if d.pairs != nil {
-		return d.pairs.Checksum()
-	}
-	return d.lengths.Checksum()
-}
-
 // plan plans in the mode that fits the data, or packed.
 func (d *data) plan(f bucket.Config, endToEnd bool) (bucket.Planner, error) {
 	switch {

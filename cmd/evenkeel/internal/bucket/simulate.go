@@ -104,7 +104,11 @@ func (c *simulateCmd) Run(a *cli.App) error {
 
 // match completes a configuration by a schedule's header, or reports in what they differ.
 func (c *simulateCmd) match(f *bucket.Config, h bucket.Header, in *data) error {
-	if h.Data != "" && h.Data != in.checksum() || h.Samples != len(in.lengths) {
+	sum := in.lengths.Checksum()
+	if in.pairs != nil {
+		sum = in.pairs.Checksum()
+	}
+	if h.Data != "" && h.Data != sum || h.Samples != len(in.lengths) {
 		return badinput.Errorf("%s: belongs to other lengths (%d samples; these are %d)", c.Schedule, h.Samples, len(in.lengths))
 	}
 	if n := max(f.Ranks, len(f.Speeds)); n != 0 && n != h.Ranks {

@@ -2,6 +2,7 @@
 package forward
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 
@@ -81,9 +82,7 @@ func (f *flags) header() (h forward.Header, work *setup, weights *forward.Weight
 		return h, nil, nil, badinput.Errorf("--stop-after %d: steps, above 0", f.StopAfter)
 	}
 	probe := c
-	if probe.LearningRate == 0 {
-		probe.LearningRate = 1 // the default depends on the network, which is made from a configuration that is right
-	}
+	probe.LearningRate = cmp.Or(c.LearningRate, 1) // the default depends on the network, which is made from a configuration that is right
 	if err := probe.Validate(); err != nil {
 		return h, nil, nil, badinput.Wrap(err)
 	}

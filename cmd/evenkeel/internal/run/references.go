@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"sync/atomic"
@@ -38,10 +39,7 @@ func (c *history) add(round agent.Round, efficiency float64) *moment {
 	c.meter.Add(report, efficiency)
 	now := alone.Score()
 	m := moment{score: c.meter.Score(), accepted: report.Accepted, wait: report.Wait.Seconds(), idle: now.Waiting, late: 1 - now.Freshness}
-	m.rule = cluster.Rule{Quorum: round.Plan.Collect.Quorum.Share, Grace: round.Plan.Collect.GraceShare}
-	if m.rule.Quorum == 0 {
-		m.rule.Quorum = 1
-	}
+	m.rule = cluster.Rule{Quorum: cmp.Or(round.Plan.Collect.Quorum.Share, 1), Grace: round.Plan.Collect.GraceShare}
 	if n := len(c.rounds); n > 0 {
 		m.accepted += c.rounds[n-1].accepted
 	}
