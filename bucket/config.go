@@ -1,6 +1,7 @@
 package bucket
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -48,9 +49,7 @@ func (f *Config) Complete() error {
 	if m := *f.Mixing; !(m >= 0 && m <= 1) {
 		return input.Errorf("mixing %v: must be 0 (sorted) to 1 (random order)", m)
 	}
-	if f.Overlong == "" {
-		f.Overlong = Refuse
-	}
+	f.Overlong = cmp.Or(f.Overlong, Refuse)
 	if all := []string{Refuse, Skip, Truncate}; !slices.Contains(all, f.Overlong) {
 		return input.Errorf("overlong %q: must be one of %v", f.Overlong, all)
 	}

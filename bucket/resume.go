@@ -1,6 +1,7 @@
 package bucket
 
 import (
+	"cmp"
 	"encoding/json"
 	"io"
 	"slices"
@@ -139,9 +140,7 @@ func cutPart(p Planner, left *Schedule, part *Part, s State) (*Schedule, error) 
 	if err != nil {
 		return nil, err
 	}
-	if part.Plan == "" {
-		part.Plan = sum
-	}
+	part.Plan = cmp.Or(part.Plan, sum)
 	if part.Plan != sum {
 		return nil, input.Errorf("resume state: what was left at step %d is planned otherwise here (%s) than where the state was written (%s): finish the epoch with that version of the program",
 			left.before, sum, part.Plan)

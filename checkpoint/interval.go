@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -75,13 +76,6 @@ func (i *Interval) Step(d time.Duration, begun, saving bool) {
 // Saved takes the time from a save's first write until it was durable.
 func (i *Interval) Saved(d time.Duration) { i.persist = remember(i.persist, d) }
 
-func (i *Interval) budget() float64 {
-	if i.Budget <= 0 {
-		return 0.035
-	}
-	return i.Budget
-}
-
 // Steps is the interval: 1 saves every step. Until enough was measured it leaves a step without a save after each.
 func (i *Interval) Steps() int {
 	if len(i.quiet) < needed || len(i.costs) < needed || len(i.persist) < needed {
@@ -90,6 +84,6 @@ func (i *Interval) Steps() int {
 	step := max(1, middle(i.quiet))
 	cost := max(0, middle(i.costs))
 	k := math.Ceil((middle(i.persist) - cost) / step) // the next save does not meet this one
-	k = max(k, math.Ceil(cost/(i.budget()*step)), 1)
+	k = max(k, math.Ceil(cost/(cmp.Or(max(i.Budget, 0), 0.035)*step)), 1)
 	return int(min(k, 1<<20))
 }

@@ -1,6 +1,9 @@
 package checkpoint
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // Mode says what a save takes the arrays' bytes from.
 type Mode uint8
@@ -48,21 +51,8 @@ type Options struct {
 	Progress func(done, total int64)
 }
 
-func (o Options) slots() int {
-	if o.Slots == 0 {
-		return 3
-	}
-	return o.Slots
-}
-
+func (o Options) slots() int { return cmp.Or(o.Slots, 3) }
 func (o Options) ranks() int { return max(o.Ranks, 1) }
-
-func (o Options) stateBytes() int64 {
-	if o.StateBytes == 0 {
-		return 64 << 10
-	}
-	return int64(o.StateBytes)
-}
 
 // Validate reports everything that is wrong.
 func (o Options) Validate() error {

@@ -18,10 +18,11 @@ import "fmt"
 
 // freeSlot takes back a slot's commit.
 func freeSlot(s Storage, h *header, slot int, last note) error {
-	if err := markFree(s, h, slot, last); err != nil {
-		return fmt.Errorf("free slot %d: %w", slot, err)
+	err := markFree(s, h, slot, last)
+	if err == nil {
+		err = s.Flush()
 	}
-	if err := s.Flush(); err != nil {
+	if err != nil {
 		return fmt.Errorf("free slot %d: %w", slot, err)
 	}
 	return nil

@@ -17,12 +17,7 @@ import (
 func (f *File) Acknowledge(step uint64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	newest := record{}
-	for _, s := range f.slots {
-		if s.committed && s.record.step == step && s.record.sequence > newest.sequence {
-			newest = s.record
-		}
-	}
+	newest := f.recordOf(step)
 	if newest.sequence == 0 {
 		return fmt.Errorf("checkpoint %s: step %d is acknowledged and was not committed here: %w", f.path, step, ErrUsage)
 	}
@@ -40,13 +35,17 @@ func (f *File) giveUpAfter(step uint64) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	from := record{}
+	return f.giveUp(f.recordOf(step))
+}
+
+// recordOf is the newest record of a step that counts.
+func (f *File) recordOf(step uint64) (newest record) {
 	for _, s := range f.slots {
-		if s.committed && s.record.step == step && s.record.sequence > from.sequence {
-			from = s.record
+		if s.committed && s.record.step == step && s.record.sequence > newest.sequence {
+			newest = s.record
 		}
 	}
-	return f.giveUp(from)
+	return newest
 }
 
 // giveUp frees all slots with a sequence above this record's. A reader leaves them to the writer. First the note says so:
@@ -126,12 +125,7 @@ func Stripe(arrays []Array, ranks int) ([][]Array, error) {
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(uint64(arrays[b].Len()), uint64(arrays[a].Len())) })
 	loads, owner := make([]int64, ranks), make([]int, len(arrays))
 	for _, i := range order {
-		r := 0
-		for k := range loads {
-			if loads[k] < loads[r] {
-				r = k
-			}
-		}
+		r := slices.Index(loads, slices.Min(loads))
 		owner[i] = r
 		loads[r] += arrays[i].Len() + 1 // empty arrays are shared out too
 	}

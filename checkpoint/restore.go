@@ -259,12 +259,7 @@ func (f *File) readArrays(start int64, hashes []uint64, into [][]byte, progress 
 		})
 	}
 	all.Wait()
-	for _, err := range errs { // the first of the file, so that the same damage gives the same error
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(errs...) // the first of the file, so that the same damage gives the same error
 }
 
 // readArray returns its scratch memory for the next one.

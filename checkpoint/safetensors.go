@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
@@ -12,6 +13,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // A checkpoint as a safetensors file: what PyTorch and most other programs read. The state and the arrays' kinds
@@ -48,13 +50,7 @@ func WriteSafetensors(w io.Writer, arrays []Array, s State) error {
 	}
 	order := slices.Clone(arrays)
 	slices.SortFunc(order, func(a, b Array) int { // wide elements first keeps all of them aligned
-		if d := b.DType.Size() - a.DType.Size(); d != 0 {
-			return d
-		}
-		if a.Name < b.Name {
-			return -1
-		}
-		return 1
+		return cmp.Or(b.DType.Size()-a.DType.Size(), strings.Compare(a.Name, b.Name))
 	})
 	scalars, kinds := map[string]string{}, map[string]string{}
 	for name, v := range s.Scalars { // JSON has no infinities: the bits
@@ -172,10 +168,7 @@ func parseSafetensors(text []byte) ([]Array, State, int64, error) {
 	}
 	names := slices.SortedFunc(maps.Keys(infos), func(a, b string) int {
 		x, y := infos[a].Offsets, infos[b].Offsets
-		if c := slices.Compare(x[:], y[:]); c != 0 {
-			return c
-		}
-		return slices.Compare([]byte(a), []byte(b))
+		return cmp.Or(slices.Compare(x[:], y[:]), strings.Compare(a, b))
 	})
 	var arrays []Array
 	at := int64(0)

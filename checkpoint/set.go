@@ -32,11 +32,7 @@ func CreateSet(paths []string, arrays []Array, o Options) (*Set, error) {
 	for i, p := range paths {
 		creators[i] = func(part []Array, o Options) (*File, error) { return Create(p, part, o) }
 	}
-	s, err := createSet(creators, arrays, o)
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
+	return createSet(creators, arrays, o)
 }
 
 func createSet(creators []func([]Array, Options) (*File, error), arrays []Array, o Options) (*Set, error) {

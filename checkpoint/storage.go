@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"sync"
@@ -44,14 +45,7 @@ func (m *Memory) Contents() []byte {
 func (m *Memory) ReadAt(p []byte, at int64) (int, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	if at < 0 || at >= int64(len(m.data)) {
-		return 0, io.EOF
-	}
-	n := copy(p, m.data[at:])
-	if n < len(p) {
-		return n, io.EOF
-	}
-	return n, nil
+	return bytes.NewReader(m.data).ReadAt(p, at)
 }
 
 // WriteAt is io.WriterAt's; it does not grow the storage.

@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 
@@ -92,7 +93,7 @@ func plan(arrays []Array, o Options, id [16]byte) *header {
 		at = align(at+a.Len(), block)
 	}
 	h.manifestAt = at
-	h.manifestSize = align(manifestHead+8*int64(len(arrays))+o.stateBytes(), block)
+	h.manifestSize = align(manifestHead+8*int64(len(arrays))+int64(cmp.Or(o.StateBytes, 64<<10)), block)
 	h.slotSize = align(at+h.manifestSize, slotAlign)
 	h.tableLen = int64(len(h.table()))
 	h.tables[0] = h.record(h.slots)

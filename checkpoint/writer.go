@@ -25,7 +25,6 @@ func (f *File) copyAll(from <-chan *job, to chan<- *job) {
 			f.staged[j.array] = true
 			if f.staging[j.array] == nil {
 				f.staging[j.array] = make([]byte, len(j.data))
-				f.stats.StagingBytes += int64(len(j.data))
 			}
 			into := f.staging[j.array]
 			f.mu.Unlock()

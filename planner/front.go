@@ -117,17 +117,10 @@ func (j *Job) quickestOn(ctx context.Context, counts []int, options SearchOption
 
 // unused are the devices of the cluster that no stage uses.
 func (j *Job) unused(p *Plan) []Devices {
+	taken := p.taken()
 	var all []Devices
 	for i, device := range j.devices {
-		var taken []Devices
-		for _, s := range p.Stages {
-			for _, g := range s.Groups {
-				if g.Device == device {
-					taken = append(taken, g.Devices)
-				}
-			}
-		}
-		all = append(all, gaps(device, taken, j.classes[i].Count)...)
+		all = append(all, gaps(device, taken[device], j.classes[i].Count)...)
 	}
 	return all
 }

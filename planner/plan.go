@@ -86,11 +86,6 @@ func (y Strategy) of() costmodel.Strategy {
 	return costmodel.Strategy{Tensor: y.Tensor, Sharding: y.Sharding, Checkpoint: y.Checkpoint, Selective: y.Selective}
 }
 
-// strategyOf is a strategy of the cost model for layers from..to-1.
-func strategyOf(y costmodel.Strategy, from, to int) Strategy {
-	return Strategy{From: from, To: to, Tensor: y.Tensor, Sharding: y.Sharding, Checkpoint: y.Checkpoint, Selective: y.Selective}
-}
-
 // Prediction is what the cost model expects of a plan, in seconds and bytes.
 type Prediction struct {
 	// Seconds of an iteration by formula: sum of steps + (micro-batches - 1) x largest step + largest per-iteration cost.

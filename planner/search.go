@@ -108,7 +108,9 @@ func (j *Job) Search(ctx context.Context, options SearchOptions) (*Result, error
 		}
 		plans = append(plans, p)
 	}
-	if r.Refined = j.refines(options); r.Refined {
+	// Refined plans keep to no given replicas or micro-batches, nor to another trainer than torch.
+	r.Refined = !options.Unrefined && len(j.options.Replicas) == 0 && len(j.options.MicroBatches) == 0 && (options.For == "" || options.For == "torch")
+	if r.Refined {
 		for _, p := range j.refine(ctx, j.starts(plans, conditions, found.Best)) {
 			if p.Predicted, err = j.Predict(p); err != nil {
 				return nil, fmt.Errorf("planner: the refined plan does not hold: %w", err)
@@ -121,26 +123,18 @@ func (j *Job) Search(ctx context.Context, options SearchOptions) (*Result, error
 	}
 	slices.SortStableFunc(plans, func(a, b *Plan) int { return cmp.Compare(a.perSample(), b.perSample()) })
 	r.Plan, r.Others = plans[0], plans[1:]
-	j.limit(ctx, r, among, options)
-	return r, nil
-}
-
-// limit sets the lower bound for these schedules.
-func (j *Job) limit(ctx context.Context, r *Result, among []string, options SearchOptions) {
 	r.ByWork = !slices.Equal(among, []string{Schedule1F1B})
 	if !options.unbounded {
 		r.LowerBound = j.lowerBound(ctx, r.ByWork, r.Plan.perSample())
 		r.Bound = max(r.Bound, min(r.LowerBound, r.Best))
 	}
+	return r, nil
 }
 
 // thoroughness is how much of the dynamic programming's space is searched.
 func (j *Job) thoroughness(progress search.Progress) search.Options {
-	o, devices := search.Options{Progress: progress}, 0
-	for _, k := range j.classes {
-		devices += k.Count
-	}
-	layers, small := len(j.Profile.Layers), len(j.Profile.Layers) <= fewLayers && devices <= fewDevices
+	o := search.Options{Progress: progress}
+	layers, small := len(j.Profile.Layers), len(j.Profile.Layers) <= fewLayers && j.model.Count() <= fewDevices
 	if small && (len(j.classes) <= 2 || layers <= fewerLayers) {
 		return o
 	}
@@ -150,15 +144,10 @@ func (j *Job) thoroughness(progress search.Progress) search.Options {
 		o.Width = widthMany
 	case len(j.classes) == 1:
 		o.Width = widthOneClass
-	case devices <= fewDevices:
+	case j.model.Count() <= fewDevices:
 		o.Width = widthFew
 	}
 	return o
-}
-
-// refines says whether plans are refined: not if the options prescribe replicas, micro-batches, or another trainer than torch.
-func (j *Job) refines(options SearchOptions) bool {
-	return !options.Unrefined && len(j.options.Replicas) == 0 && len(j.options.MicroBatches) == 0 && (options.For == "" || options.For == "torch")
 }
 
 // refine returns plans that are quicker than those given, at most one for each.
@@ -241,22 +230,18 @@ func (j *Job) planOf(spread costmodel.Spread, globalBatch, microBatch int, stage
 	if spread.Experts > 1 {
 		p.Experts = spread.Experts
 	}
-	taken := make([][]Devices, len(j.devices))
 	for _, s := range stages {
 		stage := Stage{From: s.From, To: s.To}
 		for _, g := range s.Groups {
 			d := Devices{j.devices[g.Class], g.First * unit, g.Devices() * unit}
-			taken[g.Class] = append(taken[g.Class], d)
 			stage.Groups = append(stage.Groups, Group{d, g.Tensor, g.Shares})
 		}
 		for i, y := range s.Strategies {
-			stage.Strategies = appendStrategy(stage.Strategies, strategyOf(y, s.From+i, s.From+i+1))
+			stage.Strategies = appendStrategy(stage.Strategies, Strategy{s.From + i, s.From + i + 1, y.Tensor, y.Sharding, y.Checkpoint, y.Selective})
 		}
 		p.Stages = append(p.Stages, stage)
 	}
-	for class, all := range taken {
-		p.Unused = append(p.Unused, gaps(j.devices[class], all, j.topology.Classes[class].Count)...)
-	}
+	p.Unused = j.unused(p)
 	return p
 }
 

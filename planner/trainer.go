@@ -37,7 +37,7 @@ func (j *Job) restrictions(trainer string) ([]costmodel.Restriction, error) {
 	if trainer == "" || trainer == "torch" {
 		return []costmodel.Restriction{{}}, nil
 	}
-	if trainer == "deepspeed" && j.spreads() {
+	if trainer == "deepspeed" && (j.options.Sequence || without(j.options.Contexts) || without(j.options.Experts)) {
 		return nil, fmt.Errorf("%w: the configuration of deepspeed has no sequence, context or expert parallelism, but one of them is asked for", ErrInfeasible)
 	}
 	shardings := j.options.Shardings
@@ -83,11 +83,6 @@ func (j *Job) recomputing(trainer string, r costmodel.Restriction, checkpoints [
 		all = append(all, r)
 	}
 	return all
-}
-
-// spreads says whether the options ask for sequence, context or expert parallelism.
-func (j *Job) spreads() bool {
-	return j.options.Sequence || without(j.options.Contexts) || without(j.options.Experts)
 }
 
 // without says whether degrees are given and 1 is not among them.

@@ -48,7 +48,7 @@ func (r *ring) sum(node int, data []float32) {
 		r.pass(node, part(data, mod(node-s), n), part(data, mod(node-s-1), n), add)
 	}
 	for s := range n - 1 {
-		r.pass(node, part(data, mod(node+1-s), n), part(data, mod(node-s), n), set)
+		r.pass(node, part(data, mod(node+1-s), n), part(data, mod(node-s), n), func(in, from []float32) { copy(in, from) })
 	}
 }
 
@@ -71,5 +71,3 @@ func add(in, from []float32) {
 		in[i] += v
 	}
 }
-
-func set(in, from []float32) { copy(in, from) }

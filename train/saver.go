@@ -237,11 +237,6 @@ func (s *saver) wait() {
 	s.waiting.Wait()
 }
 
-func (s *saver) abort() {
-	s.save.Abort()
-	s.save = nil
-}
-
 func (s *saver) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

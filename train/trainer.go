@@ -154,7 +154,8 @@ func (t *Trainer) Step(ctx context.Context) (loss float64, _ error) {
 		return 0, err
 	}
 	if err := t.fill(); err != nil {
-		t.saver.abort()
+		t.saver.save.Abort()
+		t.saver.save = nil
 		return 0, err
 	}
 	var all sync.WaitGroup

@@ -37,12 +37,7 @@ type Profiling struct {
 // doubling strides until one batch ran and another did not, and bisects to a part in 32. The remaining trials are for smaller batches, because
 // the cost of a step is fitted to the batches that ran. A batch needs no trial if a smaller one, no longer, was out of memory.
 func Profile(ctx context.Context, run Runner, p Profiling) (Table, error) {
-	if p.MaxBatch == 0 {
-		p.MaxBatch = 4096
-	}
-	if p.Trials == 0 {
-		p.Trials = 8
-	}
+	p.MaxBatch, p.Trials = cmp.Or(p.MaxBatch, 4096), cmp.Or(p.Trials, 8)
 	if err := p.check(); err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -64,12 +65,7 @@ func (s *Store) Steps(ctx context.Context) ([]uint64, error) {
 			steps = append(steps, step)
 		}
 	}
-	slices.SortFunc(steps, func(a, b uint64) int {
-		if a > b {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(steps, func(a, b uint64) int { return cmp.Compare(b, a) })
 	return steps, nil
 }
 

@@ -6,6 +6,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,11 +31,10 @@ var (
 	ErrNone = errors.New("no complete checkpoint in the remote storage")
 )
 
-// Config says where checkpoints are kept. Keys are not part of it.
+// Config says where checkpoints are kept. Keys are not part of it. The region is AWS_REGION, else us-east-1.
 type Config struct {
 	URL      string // s3://bucket/prefix
 	Endpoint string // http://host:port or https://host; "": AWS_ENDPOINT_URL, else Amazon's
-	Region   string // "": AWS_REGION, else us-east-1
 	// Stall is how long no byte may move before a request is given up; 0: 30 s.
 	Stall time.Duration
 	// Retries of a request that failed for no lasting reason; 0: 4.
@@ -56,7 +56,7 @@ func Open(c Config) (*Store, error) {
 	if err != nil || u.Scheme != "s3" || u.Host == "" || u.User != nil || u.RawQuery != "" {
 		return nil, fmt.Errorf("%q is not a place such as s3://bucket/folder: %w", redact(c.URL), ErrConfig)
 	}
-	endpoint := first(c.Endpoint, os.Getenv("AWS_ENDPOINT_URL"), "https://s3.amazonaws.com")
+	endpoint := cmp.Or(c.Endpoint, os.Getenv("AWS_ENDPOINT_URL"), "https://s3.amazonaws.com")
 	e, err := url.Parse(endpoint)
 	if err != nil || e.Host == "" || e.Scheme != "http" && e.Scheme != "https" || e.User != nil || strings.Trim(e.Path, "/") != "" {
 		return nil, fmt.Errorf("endpoint %q is not such as https://host or http://host:port: %w", redact(endpoint), ErrConfig)
@@ -65,17 +65,9 @@ func Open(c Config) (*Store, error) {
 	if v, err := keys.GetWithContext(nil); err != nil || v.AccessKeyID == "" || v.SecretAccessKey == "" {
 		return nil, fmt.Errorf("set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment: %w", ErrConfig)
 	}
-	stall := c.Stall
-	if stall <= 0 {
-		stall = 30 * time.Second
-	}
-	retries := c.Retries
-	if retries <= 0 {
-		retries = 4
-	}
-	transport := transport(stall)
+	transport := transport(cmp.Or(max(c.Stall, 0), 30*time.Second))
 	client, err := minio.New(e.Host, &minio.Options{
-		Creds: keys, Secure: e.Scheme == "https", Transport: transport, Region: first(c.Region, os.Getenv("AWS_REGION"), "us-east-1"), MaxRetries: retries,
+		Creds: keys, Secure: e.Scheme == "https", Transport: transport, Region: cmp.Or(os.Getenv("AWS_REGION"), "us-east-1"), MaxRetries: cmp.Or(max(c.Retries, 0), 4),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("endpoint %q: %w: %w", endpoint, err, ErrConfig)
@@ -96,15 +88,6 @@ func redact(place string) string {
 		return u.Redacted()
 	}
 	return "(unreadable)"
-}
-
-func first(values ...string) string {
-	for _, v := range values {
-		if v != "" {
-			return v
-		}
-	}
-	return ""
 }
 
 // transport gives up connections on which nothing moves.

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/minio/minio-go/v7"
@@ -73,10 +74,8 @@ func (s *Store) Upload(ctx context.Context, paths []string) (step uint64, upload
 	if err != nil {
 		return 0, false, err
 	}
-	for _, t := range there {
-		if t == step {
-			return step, false, nil
-		}
+	if slices.Contains(there, step) {
+		return step, false, nil
 	}
 	l := List{Version: version, Step: step}
 	for i, f := range files {

@@ -9,8 +9,8 @@ import (
 	"evenkeel/agent"
 	"evenkeel/agent/baseline"
 	"evenkeel/cluster"
-	"evenkeel/cluster/profile"
 	"evenkeel/cluster/sim"
+	"evenkeel/experiments/internal/fleet"
 )
 
 // How the rounds of a cluster end, for the agent's decisions beside water-filling's.
@@ -36,21 +36,15 @@ func decisionSubjects() []subject {
 
 // decided is a cluster of n nodes under interference, and reports of its rounds.
 func decided(n int, rule string) (*cluster.Cluster, []*cluster.Report, []int, error) {
-	c := &cluster.Cluster{Workload: "gpt-1.3b-512-fp32", GlobalBatch: 40 * n}
-	for i := range n {
-		device := []string{"a6000", "l40s", "a6000", "p40"}[i%4]
-		p, err := profile.Embedded().Lookup(device, c.Workload)
-		if err != nil {
-			return nil, nil, nil, err
-		}
-		node := cluster.Node{Name: fmt.Sprintf("n%d", i), Device: device, Profile: p, Limit: profile.NoLimit}
-		if rule == byDeadline {
-			node.Limit = 8
-		}
-		c.Nodes = append(c.Nodes, node)
+	c, err := fleet.Mixed("gpt-1.3b-512-fp32", n, 40, "a6000", "l40s", "a6000", "p40")
+	if err != nil {
+		return nil, nil, nil, err
 	}
 	switch rule {
 	case byDeadline:
+		for i := range c.Nodes {
+			c.Nodes[i].Limit = 8
+		}
 		c.Collect.AutoDeadline = true
 	case freeRule:
 		c.Choices = cluster.Choices{Quorum: cluster.Quorums, Grace: cluster.Graces}

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"os"
+	"strconv"
 
 	"github.com/goccy/go-yaml"
 )
@@ -93,9 +93,6 @@ func in(n uint64, r [2]uint64) bool { return n >= r[0] && n <= r[1] }
 
 // round to four digits.
 func round(x float64) float64 {
-	if x == 0 {
-		return 0
-	}
-	scale := math.Pow(10, 3-math.Floor(math.Log10(math.Abs(x))))
-	return math.Round(x*scale) / scale
+	x, _ = strconv.ParseFloat(strconv.FormatFloat(x, 'g', 4, 64), 64) // it was formatted here
+	return x
 }

@@ -14,11 +14,11 @@ import (
 	"evenkeel/checkpoint"
 	"evenkeel/cluster"
 	"evenkeel/cluster/clusterfile"
-	"evenkeel/cluster/profile"
 	"evenkeel/cluster/sim"
 	"evenkeel/ddqn"
 	"evenkeel/ddqn/learn"
 	"evenkeel/env"
+	"evenkeel/experiments/internal/fleet"
 	"evenkeel/forward"
 	"evenkeel/internal/matrix"
 	"evenkeel/planner"
@@ -47,17 +47,11 @@ var subjects = append([]subject{
 
 // mixed is a cluster of several types of devices, all profiled.
 func mixed() (*cluster.Cluster, []cluster.Performance, error) {
-	rng := rand.New(rand.NewPCG(1, 1))
-	c := &cluster.Cluster{Workload: "llama-3b-512-fp16", GlobalBatch: 24 * nodes}
-	devices := []string{"a100-40g", "a10g", "a6000", "p40", "t4"}
-	for i := range nodes {
-		p, err := profile.Embedded().Lookup(devices[i%len(devices)], c.Workload)
-		if err != nil {
-			return nil, nil, err
-		}
-		c.Nodes = append(c.Nodes, cluster.Node{Name: fmt.Sprintf("n%d", i), Device: devices[i%len(devices)], Profile: p, Limit: profile.NoLimit})
+	c, err := fleet.Mixed("llama-3b-512-fp16", nodes, 24, "a100-40g", "a10g", "a6000", "p40", "t4")
+	if err != nil {
+		return nil, nil, err
 	}
-	perf := c.Nominal()
+	rng, perf := rand.New(rand.NewPCG(1, 1)), c.Nominal()
 	for i := range perf {
 		perf[i].PerSample *= 1 + rng.Float64()
 		perf[i].Overhead = 0.01 * rng.Float64()

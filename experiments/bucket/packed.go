@@ -84,12 +84,7 @@ func evened(l bucket.Lengths, ranks, budget int) (steps [][]bucket.RankBatch) {
 		slices.SortFunc(part, func(a, b uint32) int { return cmp.Or(cmp.Compare(l[b], l[a]), cmp.Compare(a, b)) })
 		step, tokens := make([]bucket.RankBatch, ranks), make([]int, ranks)
 		for _, i := range part {
-			r := 0
-			for k := range tokens {
-				if tokens[k] < tokens[r] {
-					r = k
-				}
-			}
+			r := slices.Index(tokens, slices.Min(tokens))
 			step[r].Rank, step[r].Samples = r, append(step[r].Samples, i)
 			tokens[r] += int(l[i])
 		}

@@ -127,14 +127,8 @@ func groupByLength(l bucket.Lengths, c bucket.Cost, _ int, r *rand.Rand) [][]buc
 	longest := int(slices.Max(l))
 	size := max(1, c.Cap(longest))
 	order := permuted(len(l), r)
-	mega := size * ranks * 50
-	var batches [][]uint32
-	for at := 0; at < len(order); at += mega {
-		part := order[at:min(at+mega, len(order))]
+	for part := range slices.Chunk(order, size*ranks*50) {
 		slices.SortStableFunc(part, func(a, b uint32) int { return int(l[b]) - int(l[a]) })
 	}
-	for at := 0; at < len(order); at += size {
-		batches = append(batches, order[at:min(at+size, len(order))])
-	}
-	return dealt(batches, ranks, false)
+	return dealt(slices.Collect(slices.Chunk(order, size)), ranks, false)
 }

@@ -61,9 +61,7 @@ func population(n int, clean, normal bool, update func(losses []float64) []float
 			var losses []float64
 			for d := range each {
 				candidate.Copy(values)
-				if clean && d > 0 {
-					along(candidate, step, d-1, perturbedBy)
-				} else if !clean {
+				if d += n - each; d >= 0 {
 					along(candidate, step, d, perturbedBy)
 				}
 				l, err := pass.Loss(candidate, b)

@@ -119,7 +119,10 @@ type LeftOut struct {
 
 // Plan is the round as it was handed out; only Finish is not logged.
 func (e *Entry) Plan() cluster.Plan {
-	p := cluster.Plan{Sizes: e.Sizes, Collect: e.Collect, Perf: e.performance()}
+	p := cluster.Plan{Sizes: e.Sizes, Collect: e.Collect, Perf: make([]cluster.Performance, len(e.Overhead))}
+	for i := range p.Perf {
+		p.Perf[i] = cluster.Performance{Overhead: e.Overhead[i], PerSample: e.PerSample[i]}
+	}
 	if len(e.Probe) > 0 {
 		p.Probe = make([]bool, len(e.Sizes))
 		for _, i := range e.Probe {
@@ -127,15 +130,6 @@ func (e *Entry) Plan() cluster.Plan {
 		}
 	}
 	return p
-}
-
-// performance is the performance parameters, by node.
-func (e *Entry) performance() []cluster.Performance {
-	perf := make([]cluster.Performance, len(e.Overhead))
-	for i := range perf {
-		perf[i] = cluster.Performance{Overhead: e.Overhead[i], PerSample: e.PerSample[i]}
-	}
-	return perf
 }
 
 // Writer writes a run log. Every line goes out in one piece as soon as its round is

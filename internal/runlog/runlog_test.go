@@ -142,7 +142,7 @@ func TestRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := w.Round(cluster.Plan{Sizes: e.Sizes, Collect: e.Collect}, e.performance(), &e.Report, e.Note); err != nil {
+		if err := w.Round(cluster.Plan{Sizes: e.Sizes, Collect: e.Collect}, e.Plan().Perf, &e.Report, e.Note); err != nil {
 			t.Fatal(err)
 		}
 	}

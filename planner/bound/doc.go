@@ -32,17 +32,12 @@ type model struct {
 	layers  []layerprofile.Layer
 	kinds   []int32 // of each layer
 	options costmodel.Options
-	devices int // of all classes
 }
 
 // parts are models. Together they price all plans.
 func parts(m *costmodel.Model) (all []*model) {
 	for _, p := range m.Parts() {
-		x := &model{Model: p, classes: p.Classes(), layers: p.Layers(), kinds: p.Kinds(), options: p.Choices()}
-		for _, c := range x.classes {
-			x.devices += c.Count
-		}
-		all = append(all, x)
+		all = append(all, &model{Model: p, classes: p.Classes(), layers: p.Layers(), kinds: p.Kinds(), options: p.Choices()})
 	}
 	return all
 }
@@ -52,7 +47,7 @@ func (m *model) count(class int) float64 { return float64(m.classes[class].Count
 
 // microBatches are the possible numbers of samples of a micro-batch, over all replicas.
 func (m *model) microBatches(globalBatch int) (all []int) {
-	most := m.devices * m.largestShare()
+	most := m.Count() * m.largestShare()
 	for _, b := range costmodel.Divisors(globalBatch) {
 		if b <= most && m.allowed(b) {
 			all = append(all, b)
@@ -63,15 +58,9 @@ func (m *model) microBatches(globalBatch int) (all []int) {
 
 // allowed says whether the options let a micro-batch have so many samples.
 func (m *model) allowed(samples int) bool {
-	if m.options.MicroBatches == nil {
-		return true
-	}
-	for _, n := range m.options.MicroBatches {
-		if samples%n == 0 && (m.options.Replicas == nil || slices.Contains(m.options.Replicas, samples/n)) {
-			return true
-		}
-	}
-	return false
+	return m.options.MicroBatches == nil || slices.ContainsFunc(m.options.MicroBatches, func(n int) bool {
+		return samples%n == 0 && (m.options.Replicas == nil || slices.Contains(m.options.Replicas, samples/n))
+	})
 }
 
 // largestShare is the largest share of a micro-batch that a replica may take, in samples: the largest that was profiled.
@@ -83,6 +72,3 @@ func (m *model) largestShare() (share int) {
 	}
 	return share
 }
-
-// mostStages is the largest number of stages of a plan.
-func (m *model) mostStages() int { return min(m.devices, len(m.layers), m.options.MostStages) }

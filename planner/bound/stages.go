@@ -288,7 +288,7 @@ type stage struct {
 func (b *bounder) value(o *interval, prices []float64) (float64, []float64) {
 	n := len(o.runs)
 	runs := b.cheapest(o, prices)
-	most := min(b.mostStages(), n) - 1 // stages besides the busiest
+	most := min(b.Count(), len(b.layers), b.options.MostStages, n) - 1 // stages besides the busiest
 	c := b.waits(o, runs, most)
 	cheapest := make([]behind, n+1) // any number of stages after the busiest, by layer
 	for from := range cheapest {

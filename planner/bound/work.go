@@ -69,7 +69,7 @@ func (m *model) dual(works [][]float64) (best float64, shares []float64) {
 	n := len(m.classes)
 	shares = make([]float64, n)
 	for c := range shares {
-		shares[c] = m.count(c) / float64(m.devices)
+		shares[c] = m.count(c) / float64(m.Count())
 	}
 	value := func() float64 {
 		sum := 0.0

@@ -34,7 +34,11 @@ func calibrate(rows []Measured) (costmodel.Calibration, error) {
 	c = times(descend(apart(x), value))
 	if slices.ContainsFunc(rows, func(m Measured) bool { return m.Peak > 0 }) {
 		bytes := contextOf(rows)
-		memory := func(x []float64) costmodel.Calibration { return withMemory(c, bytes, x) }
+		memory := func(x []float64) costmodel.Calibration { // from logarithms: of activations, of the bytes that the model does not use, and of buffers
+			m := c
+			m.Activations, m.Context, m.ContextShare, m.Working = costmodel.Uncalibrated().Activations*math.Exp(x[0]), bytes*math.Exp(x[1]), 0, math.Exp(x[2])
+			return m
+		}
 		c = memory(least([][]float64{steps(0.5, 0.1), steps(1, 0.25), steps(2, 0.5)}, func(x []float64) float64 {
 			return off(rows, memory(x), peak, &err) + weight*doubled(x)
 		}))
@@ -66,13 +70,6 @@ func steps(most, step float64) []float64 {
 		all = append(all, i*step)
 	}
 	return all
-}
-
-// withMemory sets the numbers for memory from logarithms: of activations, of the bytes that the model does not use, and of buffers.
-func withMemory(c costmodel.Calibration, bytes float64, x []float64) costmodel.Calibration {
-	base := costmodel.Uncalibrated()
-	c.Activations, c.Context, c.ContextShare, c.Working = base.Activations*math.Exp(x[0]), bytes*math.Exp(x[1]), 0, math.Exp(x[2])
-	return c
 }
 
 // devices are the names of the devices that plans use, sorted.

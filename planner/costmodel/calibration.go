@@ -1,6 +1,9 @@
 package costmodel
 
-import "math"
+import (
+	"cmp"
+	"math"
+)
 
 // Calibration corrects the formulas by measured plans. A factor of 0 means 1.
 type Calibration struct {
@@ -26,9 +29,7 @@ func (c Calibration) withDefaults() (Calibration, error) {
 		name  string
 		value *float64
 	}{{"links", &c.Links}, {"activations", &c.Activations}, {"working", &c.Working}} {
-		if *f.value == 0 {
-			*f.value = 1
-		}
+		*f.value = cmp.Or(*f.value, 1)
 		if !(*f.value > 0) || math.IsInf(*f.value, 0) {
 			return c, badOption("calibration: %s %v; must be above 0", f.name, *f.value)
 		}

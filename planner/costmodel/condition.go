@@ -33,7 +33,7 @@ func (m *Model) Conditions() []*Condition {
 }
 
 func (m *Model) conditions() []*Condition {
-	devices := m.count()
+	devices := m.Count()
 	var all []*Condition
 	for _, batch := range m.options.GlobalBatches {
 		replicas := m.options.Replicas

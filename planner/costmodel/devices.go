@@ -32,7 +32,8 @@ func (d *devices) Tensors() []int {
 // TensorsOf are the tensor degrees that a class can have, rising.
 func (d *devices) TensorsOf(class int) []int { return d.tensors[class] }
 
-func (d *devices) count() (n int) {
+// Count is the number of devices, or of units, of all classes.
+func (d *devices) Count() (n int) {
 	for _, c := range d.topology.Classes {
 		n += c.Count
 	}

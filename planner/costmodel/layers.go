@@ -77,12 +77,7 @@ func (m *layers) input(l int) float64 {
 func (m *layers) Selects() bool { return m.selective }
 
 func (m *layers) some(has func(*layerprofile.Run) bool) bool {
-	for _, l := range m.profile.Layers {
-		for i := range l.Runs {
-			if has(&l.Runs[i]) {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(m.profile.Layers, func(l layerprofile.Layer) bool {
+		return slices.ContainsFunc(l.Runs, func(r layerprofile.Run) bool { return has(&r) })
+	})
 }

@@ -33,7 +33,7 @@ func (m *Model) Holds(class int, bytes float64) bool {
 // checkLayersFit reports a layer that fits no device under any strategy. It assumes the best case: a micro-batch of one sample, and
 // shards over all devices of all classes.
 func (m *Model) checkLayersFit() error {
-	devices := m.count()
+	devices := m.Count()
 	divided := 1.0 // experts, at most
 	for _, s := range m.Spreads() {
 		divided = max(divided, float64(s.Experts))

@@ -1,6 +1,7 @@
 package costmodel
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -87,9 +88,7 @@ func (o Options) withDefaults() (Options, error) {
 		}
 	}
 	o.LeastStages = max(o.LeastStages, 1)
-	if o.MostStages == 0 {
-		o.MostStages = math.MaxInt32
-	}
+	o.MostStages = cmp.Or(o.MostStages, math.MaxInt32)
 	if o.MostStages < o.LeastStages {
 		return o, badOption("at most %d stages, but at least %d", o.MostStages, o.LeastStages)
 	}
@@ -115,9 +114,7 @@ func (o Options) withDefaults() (Options, error) {
 }
 
 func (o *Options) defaultMemory() error {
-	if o.Memory == 0 {
-		o.Memory = 1
-	}
+	o.Memory = cmp.Or(o.Memory, 1)
 	if !(o.Memory > 0 && o.Memory <= 1) || !(o.Reserve >= 0) || math.IsInf(o.Reserve, 0) {
 		return badOption("memory share %v, reserve %v bytes; want a share above 0, up to 1, and at least 0 bytes", o.Memory, o.Reserve)
 	}

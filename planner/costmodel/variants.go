@@ -107,35 +107,33 @@ type Restriction struct {
 
 // Restricted is the model within a restriction.
 func (m *Model) Restricted(r Restriction) *Model {
-	return m.with(func(c *Model) { c.restrict(r) })
-}
-
-func (m *Model) restrict(r Restriction) {
-	if r.Tensor > 0 {
-		all := m.tensors
-		m.tensors = make([][]int, len(all)) // a class without the degree is not used
-		for class, of := range all {
-			if slices.Contains(of, r.Tensor) {
-				m.tensors[class] = []int{r.Tensor}
+	return m.with(func(m *Model) {
+		if r.Tensor > 0 {
+			all := m.tensors
+			m.tensors = make([][]int, len(all)) // a class without the degree is not used
+			for class, of := range all {
+				if slices.Contains(of, r.Tensor) {
+					m.tensors[class] = []int{r.Tensor}
+				}
 			}
 		}
-	}
-	if r.Sharding != "" {
-		m.options.Shardings = []Sharding{r.Sharding}
-	}
-	if r.Checkpoint != "" {
-		m.options.Checkpoint = r.Checkpoint
-	}
-	if r.MostStages > 0 {
-		m.options.MostStages = min(m.options.MostStages, r.MostStages)
-	}
-	m.even = r.Even
-	if r.Alone {
-		m.options.Contexts = []int{1}
-	}
-	if r.Undivided {
-		m.options.Experts = []int{1}
-	}
+		if r.Sharding != "" {
+			m.options.Shardings = []Sharding{r.Sharding}
+		}
+		if r.Checkpoint != "" {
+			m.options.Checkpoint = r.Checkpoint
+		}
+		if r.MostStages > 0 {
+			m.options.MostStages = min(m.options.MostStages, r.MostStages)
+		}
+		m.even = r.Even
+		if r.Alone {
+			m.options.Contexts = []int{1}
+		}
+		if r.Undivided {
+			m.options.Experts = []int{1}
+		}
+	})
 }
 
 // late says for which layers the exchange of gradients, once in an iteration, does not overlap with the backward pass.

@@ -1,6 +1,7 @@
 package execute
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -50,9 +51,7 @@ func (c *Client) Run(ctx context.Context) (Measured, error) {
 	if c.Stage < 1 || c.Stage >= len(c.Job.Plan.Stages) {
 		return Measured{}, fmt.Errorf("%w: stage %d; the plan's clients are 1 to %d", errUnsupported, c.Stage, len(c.Job.Plan.Stages)-1)
 	}
-	if c.timeout == 0 {
-		c.timeout = patience
-	}
+	c.timeout = cmp.Or(c.timeout, patience)
 	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	c.cancel = cancel
 	defer cancel(nil)
@@ -156,11 +155,7 @@ func dial(ctx context.Context, address string, k *Keys, peer int, timeout time.D
 
 // neighbours connects to the previous stage, and waits for the next one.
 func (c *Client) neighbours(ctx context.Context, w welcomeBody) error {
-	address := w.Previous
-	if address == "" {
-		address = c.Server
-	}
-	prev, err := dial(ctx, address, c.Keys, c.Stage-1, c.timeout)
+	prev, err := dial(ctx, cmp.Or(w.Previous, c.Server), c.Keys, c.Stage-1, c.timeout)
 	if err != nil {
 		return err
 	}

@@ -101,14 +101,16 @@ func reason(err, cause error, ended []error) error {
 
 // process runs a stage in a process of its own until it ends. The error has the last line that the process wrote.
 func (l *Local) process(ctx context.Context, stage int, server, keys string) error {
-	err := subprocess.Run(subprocess.Command(ctx, l.Program, l.Args(stage, server, keys)...))
-	f := (*subprocess.Failure)(nil)
-	if err == nil || ctx.Err() != nil || !errors.As(err, &f) {
+	var errs subprocess.Tail
+	cmd := exec.CommandContext(ctx, l.Program, l.Args(stage, server, keys)...)
+	cmd.Stderr, cmd.WaitDelay = &errs, time.Second
+	err := cmd.Run()
+	if err == nil || ctx.Err() != nil {
 		return nil //nolint:nilerr // it ended well, or was killed here after the run
 	}
-	last := strings.TrimPrefix(f.Last, "evenkeel: ")
-	if f.Status == l.BadInput {
+	last := strings.TrimPrefix(errs.LastLine(), "evenkeel: ")
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == l.BadInput {
 		return badinput.Errorf("stage %d: %s", stage, last)
 	}
-	return fmt.Errorf("the process of stage %d ended: %w: %s", stage, f.Cause, last)
+	return fmt.Errorf("the process of stage %d ended: %w: %s", stage, err, last)
 }

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"evenkeel/internal/badinput"
 )
@@ -33,5 +34,30 @@ func TestReason(t *testing.T) {
 		if got := reason(c.err, cause, c.ended); got.Error() != c.want || strings.Contains(c.want, "(its") && !errors.Is(got, errLost) {
 			t.Errorf("%v: %v, want %s", c.err, got, c.want)
 		}
+	}
+}
+
+// The last line of a process says why it ended. A grandchild that keeps standard error open does not hold up the end.
+func TestProcess(t *testing.T) {
+	for _, c := range []struct {
+		script, want string
+		bad          bool
+	}{
+		{script: "exit 0"},
+		{"echo first >&2; echo ' evenkeel: no such file ' >&2; echo >&2; exit 3", "stage 2: no such file", true},
+		{"exit 1", "the process of stage 2 ended: exit status 1: ", false},
+		{"echo bye >&2; kill -9 $$", "the process of stage 2 ended: signal: killed: bye", false},
+		{"sleep 20 & exit 4", "the process of stage 2 ended: exit status 4: ", false},
+	} {
+		begun := time.Now()
+		l := &Local{Program: "/bin/sh", Args: func(int, string, string) []string { return []string{"-c", c.script} }, BadInput: 3}
+		err := l.process(t.Context(), 2, "", "")
+		if (err == nil) != (c.want == "") || err != nil && err.Error() != c.want || badinput.Is(err) != c.bad || time.Since(begun) > 10*time.Second {
+			t.Errorf("%s: %v after %v", c.script, err, time.Since(begun))
+		}
+	}
+	l := &Local{Program: "/no/such/program", Args: func(int, string, string) []string { return nil }, BadInput: -1}
+	if err := l.process(t.Context(), 1, "", ""); err == nil || badinput.Is(err) {
+		t.Error(err)
 	}
 }

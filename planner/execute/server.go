@@ -1,6 +1,7 @@
 package execute
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -87,9 +88,7 @@ func (s *Server) Run(ctx context.Context) (*Result, error) {
 		defer func() { _ = s.Listener.Close() }() // it may be closed already
 	}
 	stages := len(s.Job.Plan.Stages)
-	if s.timeout == 0 {
-		s.timeout = patience
-	}
+	s.timeout = cmp.Or(s.timeout, patience)
 	s.run, s.clients = rand.Text(), make([]*client, stages)
 	s.arrived, s.losses, s.readies, s.reports = make(chan struct{}, stages), make(chan lossOf, 4), make(chan readyOf, stages), make(chan Measured, stages)
 	if err := s.prepare(); err != nil {

@@ -19,7 +19,11 @@ func writeMegatron(f *rendering) error {
 	for _, n := range counts {
 		layers += n
 	}
-	fmt.Fprintf(f, "# Evenkeel plan%s for Megatron-LM: the arguments that it decides. Add those of the model and the data.\n", of(f.Model))
+	model := ""
+	if f.Model != "" {
+		model = fmt.Sprintf(" of the model %q", f.Model)
+	}
+	fmt.Fprintf(f, "# Evenkeel plan%s for Megatron-LM: the arguments that it decides. Add those of the model and the data.\n", model)
 	fmt.Fprintf(f, "#   torchrun --nproc-per-node N --nnodes M ... pretrain_gpt.py $(grep -v '^#' FILE) ARGUMENTS\n")
 	for _, line := range f.ranks() {
 		fmt.Fprintf(f, "# %s\n", line)
@@ -67,13 +71,6 @@ func (f *rendering) megatronSpread(r rectangle) string {
 		text += "--sequence-parallel\n"
 	}
 	return text
-}
-
-func of(model string) string {
-	if model == "" {
-		return ""
-	}
-	return fmt.Sprintf(" of the model %q", model)
 }
 
 // transformerLayers is the number of transformer layers of each stage.

@@ -14,7 +14,9 @@ import (
 var torchText string
 
 var torchTemplate = template.Must(template.New("torch").Funcs(template.FuncMap{
-	"quoted": quoted, "list": list, "degree": func(n int) int { return max(1, n) }, "bool": pythonBool, "sharding": func(s planner.Sharding) string { return quoted(string(s)) },
+	"quoted": quoted, "degree": func(n int) int { return max(1, n) }, "sharding": func(s planner.Sharding) string { return quoted(string(s)) },
+	"list": func(v []int) string { return strings.ReplaceAll(fmt.Sprint(v), " ", ", ") },
+	"bool": func(b bool) string { return map[bool]string{true: "True", false: "False"}[b] },
 }).Parse(torchText))
 
 // writeTorch writes a Python module. It needs the standard library alone; only its function device_meshes imports
@@ -37,15 +39,4 @@ func quoted(s string) string {
 		return `""` // every string can be encoded
 	}
 	return string(b)
-}
-
-func list(v []int) string {
-	return strings.ReplaceAll(fmt.Sprint(v), " ", ", ")
-}
-
-func pythonBool(b bool) string {
-	if b {
-		return "True"
-	}
-	return "False"
 }

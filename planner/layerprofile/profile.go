@@ -215,9 +215,7 @@ func (r *Run) check() error {
 	if r.Machines < 0 || r.Tensor%max(1, r.Machines) != 0 {
 		return fmt.Errorf("machines is %d; must divide the tensor degree", r.Machines)
 	}
-	if r.Backward == 0 {
-		r.Backward = 2 * r.Forward
-	}
+	r.Backward = cmp.Or(r.Backward, 2*r.Forward)
 	for _, x := range []struct {
 		name  string
 		value float64

@@ -153,12 +153,11 @@ func (r *refiner) deal(d *draft, stage int, groups []costmodel.Group) bool {
 		}
 	}
 	given, next := make([]int, len(groups)), make([]float64, len(groups)) // samples, and seconds with one more
-	raise := func(g int) bool {
+	raise := func(g int) {
 		seconds, ok := r.times.Stage(groups[g].Class, groups[g].Tensor, given[g]/groups[g].Replicas+1, d.from(stage), s.to, checkpointed)
 		if next[g] = seconds; !ok {
 			next[g] = math.Inf(1)
 		}
-		return ok
 	}
 	left := d.micro - replicas
 	for g := range groups {
@@ -166,17 +165,11 @@ func (r *refiner) deal(d *draft, stage int, groups []costmodel.Group) bool {
 		raise(g)
 	}
 	for left > 0 {
-		g := 0
-		for other := range groups {
-			if next[other] < next[g] {
-				g = other
-			}
-		}
+		g := slices.Index(next, slices.Min(next))
 		if math.IsInf(next[g], 1) {
 			return false
 		}
-		level := groups[g].Replicas - given[g]%groups[g].Replicas // one sample more on each replica costs the same
-		level = min(level, left)
+		level := min(left, groups[g].Replicas-given[g]%groups[g].Replicas) // one sample more on each replica costs the same
 		given[g] += level
 		left -= level
 		raise(g)

@@ -177,32 +177,25 @@ func (r *refiner) amounts(class, have, step int) []int {
 
 // drop removes devices from a stage; false: it would not keep whole replicas, or none.
 func (r *refiner) drop(s *part, class, n int) bool {
-	i := slices.IndexFunc(s.groups, func(g team) bool { return g.class == class })
-	g := &s.groups[i]
+	g := s.of(class)
 	if n%g.tensor != 0 || n > g.replicas*g.tensor {
 		return false
 	}
-	if g.replicas -= n / g.tensor; g.replicas == 0 {
-		s.groups = slices.Delete(s.groups, i, i+1)
-	}
+	g.replicas -= n / g.tensor
+	s.groups = slices.DeleteFunc(s.groups, func(g team) bool { return g.replicas == 0 })
 	r.tidy(s)
 	return len(s.groups) > 0
 }
 
 // give adds devices to a stage, as replicas of the group that it has of the class, or as a new group.
 func (r *refiner) give(s *part, class, n, tensor int) bool {
-	i := slices.IndexFunc(s.groups, func(g team) bool { return g.class == class })
-	if i >= 0 {
-		g := &s.groups[i]
-		if n%g.tensor != 0 {
-			return false
-		}
+	switch g := s.of(class); {
+	case g != nil && n%g.tensor == 0:
 		g.replicas += n / g.tensor
-	} else {
-		if n%tensor != 0 || len(s.groups) == costmodel.MaxGroups {
-			return false
-		}
+	case g == nil && n%tensor == 0 && len(s.groups) < costmodel.MaxGroups:
 		s.groups = append(s.groups, team{class, n / tensor, tensor})
+	default:
+		return false
 	}
 	r.tidy(s)
 	return true

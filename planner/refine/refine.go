@@ -55,14 +55,11 @@ func Run(ctx context.Context, job *costmodel.Model, plans []Plan) []Plan {
 		f.upward, f.was = r.upward, f.best.price*(1-1e-9)
 		all[i] = f
 	})
-	layers, devices := len(job.Layers()), 0
-	for _, k := range job.Classes() {
-		devices += k.Count
-	}
+	layers := len(job.Layers())
 	if ctx.Err() != nil {
 		hurry(context.WithoutCancel(ctx), all, hurried*32/max(32, layers))
 	} else {
-		prices := refinements * 32 / max(32, layers) / len(plans) * min(800, max(80, layers*devices)) / 800
+		prices := refinements * 32 / max(32, layers) / len(plans) * min(800, max(80, layers*job.Count())) / 800
 		// Half of the work is for all plans, the other half for those that are then the quickest.
 		each(len(all), func(r *refiner, i int) { r.search(ctx, all[i], prices/2) })
 		last := min(finalists, len(all))
@@ -147,11 +144,7 @@ func (r *refiner) take(f *refinement) {
 
 // microBatches are the divisors of a global batch, up to the largest micro-batch profiled times the number of devices.
 func microBatches(m *costmodel.Model, batch int) []int {
-	devices := 0
-	for _, k := range m.Classes() {
-		devices += k.Count
-	}
-	most := min(batch, devices*m.LargestMicroBatch(), 1<<20)
+	most := min(batch, m.Count()*m.LargestMicroBatch(), 1<<20)
 	return slices.DeleteFunc(costmodel.Divisors(batch), func(b int) bool { return b > most })
 }
 

@@ -135,10 +135,8 @@ func (r *refiner) transfer(d *draft, to int) bool {
 
 // of is the group of a class in a stage; nil: the stage has none.
 func (s *part) of(class int) *team {
-	for i := range s.groups {
-		if s.groups[i].class == class {
-			return &s.groups[i]
-		}
+	if i := slices.IndexFunc(s.groups, func(g team) bool { return g.class == class }); i >= 0 {
+		return &s.groups[i]
 	}
 	return nil
 }

@@ -124,3 +124,23 @@ func TestStepsMakePlans(t *testing.T) {
 		t.Errorf("only %d plans", plans)
 	}
 }
+
+// Devices come and go as whole replicas, in at most MaxGroups groups.
+func TestGiveAndDropByHand(t *testing.T) {
+	r := &refiner{memory: &memory{tensors: make([][]int, costmodel.MaxGroups+1)}}
+	s := &part{groups: []team{{0, 2, 2}}}
+	for class := 1; class < costmodel.MaxGroups; class++ {
+		if !r.give(s, class, 2, 1) {
+			t.Fatal("no room for a group")
+		}
+	}
+	if r.give(s, costmodel.MaxGroups, 2, 1) || r.give(s, 0, 3, 1) || !r.give(s, 0, 4, 1) || s.groups[0] != (team{0, 4, 2}) {
+		t.Error(s.groups)
+	}
+	if r.drop(s, 0, 3) || !r.drop(s, 0, 6) || s.groups[0] != (team{0, 1, 2}) || !r.drop(s, 0, 2) || len(s.groups) != costmodel.MaxGroups-1 {
+		t.Error(s.groups)
+	}
+	if one := (&part{groups: []team{{0, 1, 2}}}); r.drop(one, 0, 2) || r.give(one, 1, 3, 2) {
+		t.Error(one.groups)
+	}
+}

@@ -353,9 +353,7 @@ func (s *table) record(b node, stages int, total float64) float64 {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if total < s.lowest {
-		s.lowest = total
-	}
+	s.lowest = min(s.lowest, total)
 	i := slices.IndexFunc(s.plans, func(o Candidate) bool { return len(o.Choices) == stages })
 	if i < 0 {
 		s.plans = append(s.plans, k)

@@ -114,15 +114,6 @@ func syncFolder(path string) error {
 	return fsync(d)
 }
 
-// Size is the file's length in bytes.
-func (d *Disk) Size() (int64, error) {
-	info, err := d.Stat()
-	if err != nil {
-		return 0, err
-	}
-	return info.Size(), nil
-}
-
 // Allocate reserves the blocks first, so that a full disk is an error here, and then writes zeros: blocks that are only
 // reserved have to be marked as written later, within every fdatasync.
 func (d *Disk) Allocate(size int64, progress func(done, total int64)) error {

@@ -38,15 +38,6 @@ func OpenDisk(path string, write bool) (*Disk, error) {
 	return &Disk{f}, nil
 }
 
-// Size is the file's length in bytes.
-func (d *Disk) Size() (int64, error) {
-	info, err := d.Stat()
-	if err != nil {
-		return 0, err
-	}
-	return info.Size(), nil
-}
-
 // Allocate gives the file its length, full of zeros that are durable, and reports progress in bytes.
 func (d *Disk) Allocate(size int64, progress func(done, total int64)) error {
 	zeros := make([]byte, 4<<20)

@@ -20,6 +20,15 @@ const Block = 4096
 // ErrLocked is returned where another process writes the file.
 var ErrLocked = badinput.New("checkpoint: another process has the file open for writing")
 
+// Size is the file's length in bytes.
+func (d *Disk) Size() (int64, error) {
+	info, err := d.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}
+
 // Chooser is a storage with two ways to its data: through the page cache and past it.
 type Chooser interface {
 	// Measure says which way to go, by n bytes of its own that begin at at; it overwrites them.

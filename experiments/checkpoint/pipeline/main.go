@@ -46,7 +46,7 @@ func main() {
 			return err
 		}
 		fmt.Println(r.tables())
-		return r.save("experiments/checkpoint/pipeline.svg")
+		return figure(r.all[3].spans, r.all[4].spans).Save("experiments/checkpoint/pipeline.svg")
 	})
 }
 
@@ -143,67 +143,62 @@ func run(ctx context.Context, c config, progress func(done int)) (r *report, err
 		}
 		progress(trial + 1)
 	}
-	return newReport(c, all), nil
+	return &report{c.Trials, all, layers(all[4].spans)}, nil
 }
 
-// report is what the tables and the figure show.
+// report is what the tables show.
 type report struct {
-	Command  string
-	Machine  string
-	Bytes    int64
-	Variants []variantReport
-	// Shares of the time that exchange and save add to a sequential step, and do not add to a pipelined one.
-	ExchangeHidden stats.Interval
-	SaveHidden     stats.Interval
-	BothHidden     stats.Interval
-	StepRatio      stats.Interval
-	Layers         []layerReport
-	all            []*variant
+	trials int
+	all    []*variant
+	layers []layerReport
 }
 
-type variantReport struct {
-	Name        string
-	Seconds     stats.Interval // median
-	OverCompute stats.Interval
-}
-
-func newReport(c config, all []*variant) *report {
-	r := &report{
-		Command: strings.TrimSpace("go run ./experiments/checkpoint/pipeline " + strings.Join(os.Args[1:], " ")),
-		Machine: fmt.Sprintf("%d cores, %s/%s", runtime.NumCPU(), runtime.GOOS, runtime.GOARCH),
-		Bytes:   all[3].file.Info().Bytes, all: all,
-	}
+// tables are those of the variants, of what is hidden, and of the layers.
+func (r *report) tables() string {
 	// Others use the machine. What they take from a whole trial is divided out: a trial's times are taken relative to
 	// the mean of its variants. What they take from a single variant is an outlier: all statistics are of medians.
 	relative := make(map[*variant][]float64)
-	for i := range c.Trials {
+	for i := range r.trials {
 		mean := 0.0
-		for _, v := range all {
-			mean += v.seconds[i] / float64(len(all))
+		for _, v := range r.all {
+			mean += v.seconds[i] / float64(len(r.all))
 		}
-		for _, v := range all {
+		for _, v := range r.all {
 			relative[v] = append(relative[v], v.seconds[i]/mean)
 		}
 	}
-	interval := func(value func(median func(of *variant) float64) float64) stats.Interval {
-		return stats.Seeds(c.Trials, func(pick []int) float64 {
+	interval := func(digits int, value func(median func(of *variant) float64) float64) string {
+		return text(digits, stats.Seeds(r.trials, func(pick []int) float64 {
 			return value(func(of *variant) float64 { return median(relative[of], pick) })
-		})
+		}))
 	}
-	compute, exchange, exchangeLine, save, saveLine := all[0], all[1], all[2], all[3], all[4]
-	for _, v := range all {
-		r.Variants = append(r.Variants, variantReport{v.name, stats.Seeds(c.Trials, func(pick []int) float64 { return median(v.seconds, pick) }), interval(func(m func(*variant) float64) float64 { return m(v) / m(compute) })})
+	compute, exchange, exchangeLine, save, saveLine := r.all[0], r.all[1], r.all[2], r.all[3], r.all[4]
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n%d cores, %s/%s; %.0f MB a checkpoint\n\n| variant | step, ms | over compute only |\n|---|---|---|\n",
+		strings.TrimSpace("go run ./experiments/checkpoint/pipeline "+strings.Join(os.Args[1:], " ")), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, float64(save.file.Info().Bytes)/1e6)
+	for _, v := range r.all {
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", v.name, text(1, stats.Seeds(r.trials, func(pick []int) float64 { return 1000 * median(v.seconds, pick) })),
+			interval(3, func(m func(*variant) float64) float64 { return m(v) / m(compute) }))
 	}
-	r.ExchangeHidden = interval(func(m func(*variant) float64) float64 {
-		return (m(exchange) - m(exchangeLine)) / (m(exchange) - m(compute))
-	})
-	r.SaveHidden = interval(func(m func(*variant) float64) float64 {
-		return ((m(save) - m(exchange)) - (m(saveLine) - m(exchangeLine))) / (m(save) - m(exchange))
-	})
-	r.BothHidden = interval(func(m func(*variant) float64) float64 { return (m(save) - m(saveLine)) / (m(save) - m(compute)) })
-	r.StepRatio = interval(func(m func(*variant) float64) float64 { return m(saveLine) / m(save) })
-	r.Layers = layers(all[4].spans)
-	return r
+	// Shares of the time that exchange and save add to a sequential step, and do not add to a pipelined one.
+	fmt.Fprintf(&b, "\n| of the time that a sequential step adds | hidden |\n|---|---|\n| exchange | %s |\n| save | %s |\n| both | %s |\n\npipelined over sequential step: %s\n",
+		interval(2, func(m func(*variant) float64) float64 {
+			return (m(exchange) - m(exchangeLine)) / (m(exchange) - m(compute))
+		}),
+		interval(2, func(m func(*variant) float64) float64 {
+			return ((m(save) - m(exchange)) - (m(saveLine) - m(exchangeLine))) / (m(save) - m(exchange))
+		}),
+		interval(2, func(m func(*variant) float64) float64 { return (m(save) - m(saveLine)) / (m(save) - m(compute)) }),
+		interval(3, func(m func(*variant) float64) float64 { return m(saveLine) / m(save) }))
+	b.WriteString("\n| layer | backward, ms | exchange, ms | under compute | save, ms | under compute |\n|---|---|---|---|---|---|\n")
+	for _, l := range r.layers {
+		fmt.Fprintf(&b, "| %s | %.1f | %.1f | %.0f %% | %.1f | %.0f %% |\n", l.Layer, 1000*l.BackwardSeconds, 1000*l.ExchangeSeconds, 100*l.ExchangeHidden, 1000*l.SaveSeconds, 100*l.SaveHidden)
+	}
+	return b.String()
+}
+
+func text(digits int, i stats.Interval) string {
+	return fmt.Sprintf("%.*f [%.*f, %.*f]", digits, i.Mean, digits, i.Low, digits, i.High)
 }
 
 func median(of []float64, pick []int) float64 {
@@ -213,10 +208,4 @@ func median(of []float64, pick []int) float64 {
 	}
 	slices.Sort(x)
 	return stat.Quantile(0.5, stat.LinInterp, x, nil)
-}
-
-// save draws the timelines.
-func (r *report) save(path string) error {
-	f := figure(r.all[3].spans, r.all[4].spans)
-	return f.Save(path)
 }

@@ -14,13 +14,13 @@ func TestSmall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.save(filepath.Join(t.TempDir(), "pipeline.svg")); err != nil {
+	if err := figure(r.all[3].spans, r.all[4].spans).Save(filepath.Join(t.TempDir(), "pipeline.svg")); err != nil {
 		t.Error(err)
 	}
-	if len(r.Layers) != 3 || r.Layers[0].Layer != "dense3" || !strings.Contains(r.tables(), "| dense1 |") {
-		t.Errorf("layers %+v", r.Layers)
+	if len(r.layers) != 3 || r.layers[0].Layer != "dense3" || !strings.Contains(r.tables(), "| dense1 |") {
+		t.Errorf("layers %+v", r.layers)
 	}
-	for _, l := range r.Layers { // a gigabyte in 50 seconds; the link is never faster
+	for _, l := range r.layers { // a gigabyte in 50 seconds; the link is never faster
 		if l.ExchangeSeconds < 64*10*4/50e6 || l.SaveSeconds <= 0 || l.ExchangeHidden < 0 || l.ExchangeHidden > 1 || l.SaveHidden > 1 {
 			t.Errorf("%+v", l)
 		}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"evenkeel/internal/chart"
-	"evenkeel/internal/stats"
 	"evenkeel/train"
 )
 
@@ -76,25 +75,6 @@ func covered(s train.Span, others []train.Span) (d time.Duration) {
 func number(layer string) (n int) {
 	_, _ = fmt.Sscan(strings.TrimLeft(layer, "abcdefghijklmnopqrstuvwxyz"), &n)
 	return n
-}
-
-func (r *report) tables() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n%s; %.0f MB a checkpoint\n\n| variant | step, ms | over compute only |\n|---|---|---|\n", r.Command, r.Machine, float64(r.Bytes)/1e6)
-	for _, v := range r.Variants {
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", v.Name, interval(v.Seconds, 1000, 1), interval(v.OverCompute, 1, 3))
-	}
-	fmt.Fprintf(&b, "\n| of the time that a sequential step adds | hidden |\n|---|---|\n| exchange | %s |\n| save | %s |\n| both | %s |\n\npipelined over sequential step: %s\n",
-		interval(r.ExchangeHidden, 1, 2), interval(r.SaveHidden, 1, 2), interval(r.BothHidden, 1, 2), interval(r.StepRatio, 1, 3))
-	b.WriteString("\n| layer | backward, ms | exchange, ms | under compute | save, ms | under compute |\n|---|---|---|---|---|---|\n")
-	for _, l := range r.Layers {
-		fmt.Fprintf(&b, "| %s | %.1f | %.1f | %.0f %% | %.1f | %.0f %% |\n", l.Layer, 1000*l.BackwardSeconds, 1000*l.ExchangeSeconds, 100*l.ExchangeHidden, 1000*l.SaveSeconds, 100*l.SaveHidden)
-	}
-	return b.String()
-}
-
-func interval(i stats.Interval, scale float64, digits int) string {
-	return fmt.Sprintf("%.*f [%.*f, %.*f]", digits, scale*i.Mean, digits, scale*i.Low, digits, scale*i.High)
 }
 
 // figure draws two steps of node 0 both ways, on one scale.

@@ -145,29 +145,19 @@ func (o *opponents) result() (s string) {
 // nth is a job of a set; nil: it has no more.
 func nth(set string, i int) (j *planner.Job, name string, err error) {
 	name = fmt.Sprint(set, i)
-	switch set {
-	case "mixed":
-		if i < 48 {
-			j, err = mixed(uint64(i))
-		}
-	case "plain":
-		if i < 20 {
-			j, err = plain(uint64(i))
-		}
-	case "degrees":
-		if i < 20 {
-			j, err = alike(uint64(i))
-		}
-	case "large":
-		if i < 3 {
-			n := [][2]int{{64, 0}, {32, 32}, {512, 512}}[i]
-			name = fmt.Sprintf("%d+%d", n[0], n[1])
-			j, err = large(n[0], n[1])
-		}
-	case "example":
-		if i < 1 {
-			j, err = example()
-		}
+	switch {
+	case set == "mixed" && i < 48:
+		j, err = mixed(uint64(i))
+	case set == "plain" && i < 20:
+		j, err = plain(uint64(i))
+	case set == "degrees" && i < 20:
+		j, err = alike(uint64(i))
+	case set == "large" && i < 3:
+		n := [][2]int{{64, 0}, {32, 32}, {512, 512}}[i]
+		name = fmt.Sprintf("%d+%d", n[0], n[1])
+		j, err = large(n[0], n[1])
+	case set == "example" && i < 1:
+		j, err = example()
 	}
 	return j, name, err
 }

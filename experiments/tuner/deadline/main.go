@@ -16,7 +16,7 @@ import (
 	"evenkeel/cluster"
 	"evenkeel/cluster/profile"
 	"evenkeel/cluster/sim"
-	"evenkeel/experiments/internal/microsteps"
+	"evenkeel/experiments/internal/fleet"
 	"evenkeel/experiments/internal/program"
 	"evenkeel/internal/parallel"
 	"evenkeel/lab/training"
@@ -46,7 +46,7 @@ func draw(count int) ([]*cluster.Cluster, error) {
 		}
 		all = append(all, c)
 		c.Choices, c.Collect = cluster.Choices{}, cluster.Collect{}
-		if err := microsteps.Limit(c, len(all)); err != nil {
+		if err := fleet.InMicroSteps(c, len(all)); err != nil {
 			return nil, err
 		}
 	}

@@ -64,7 +64,9 @@ func derive(d *data) ([]parameter, error) {
 	}
 
 	middle := median(noises(d.steps))
-	f, lo, hi := bootstrap(d.jobs, func(j []job) []float64 { return []float64{bias(j, middle)} })
+	f, lo, hi := bootstrap(d.jobs, func(j []job) []float64 { // the variation between workers without step noise
+		return []float64{math.Sqrt(max(sq(median(pooled(j)))-sq(middle), 0))}
+	})
 	add("pai_cross_worker_cov", "root of (median CoV over job and iteration)² - (median step noise)²", f, lo, hi, "bias", base.Bias)
 
 	f, lo, hi = bootstrap(d.steps, func(s []series) []float64 { sd := noises(s); return []float64{median(sd), logSD(sd)} })
@@ -94,7 +96,7 @@ func derive(d *data) ([]parameter, error) {
 
 	f, lo, hi = bootstrap(d.capped, func(x []float64) []float64 {
 		p := above(x, 0)
-		return []float64{median(p), upperSigma(p)}
+		return []float64{median(p), math.Log(quantile(0.9, p)/median(p)) / 1.2816} // sigma of a log-normal from its upper half
 	})
 	c := preset["powercap"].Episodes[0].Excess
 	add("powercap_slowdown", "slowdown - 1 at 100 to 150 W where above 0: median, and sigma from median to 90% (below lies measuring noise)", f, lo, hi,
@@ -102,20 +104,9 @@ func derive(d *data) ([]parameter, error) {
 	return params, nil
 }
 
-// onGPUs are the series of processes with so many GPUs.
-func onGPUs(all []series, gpus int) []series {
-	return slices.DeleteFunc(slices.Clone(all), func(s series) bool { return s.gpus != gpus })
-}
-
 // quietJobs are the jobs without a worker that is slow throughout.
 func quietJobs(all []job) []job {
 	return slices.DeleteFunc(slices.Clone(all), func(j job) bool { return median(j.cov) > slowJob })
-}
-
-// bias returns the variation between workers without step noise.
-func bias(jobs []job, noise float64) float64 {
-	m := median(pooled(jobs))
-	return math.Sqrt(max(m*m-noise*noise, 0))
 }
 
 // pooled is every iteration of every job.
@@ -129,9 +120,4 @@ func pooled(jobs []job) []float64 {
 
 func above(values []float64, least float64) []float64 {
 	return slices.DeleteFunc(slices.Clone(values), func(v float64) bool { return v <= least })
-}
-
-// upperSigma is the sigma of a log-normal from its upper half.
-func upperSigma(values []float64) float64 {
-	return math.Log(quantile(0.9, values)/median(values)) / 1.2816
 }

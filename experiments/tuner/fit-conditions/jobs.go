@@ -2,6 +2,7 @@ package main
 
 import (
 	"math"
+	"slices"
 
 	"gonum.org/v1/gonum/stat"
 
@@ -235,7 +236,7 @@ func deriveJobs(d *data) ([]parameter, error) {
 	f, lo, hi = bootstrap(d.workers, func(s []series) []float64 { return []float64{alike(s)} })
 	add("pai_minibatch_time", "log sd, within a job, of the workers' quick noise", f, lo, hi, "noise.sigma", p.Noise.Sigma)
 
-	single := onGPUs(d.steps, 1)
+	single := slices.DeleteFunc(slices.Clone(d.steps), func(s series) bool { return s.gpus != 1 })
 	again, level := math.NaN(), math.NaN()
 	if len(single) > 0 {
 		f, lo, hi = bootstrap(single, func(s []series) []float64 {

@@ -8,8 +8,8 @@ import (
 	"gonum.org/v1/gonum/stat"
 
 	"evenkeel/cluster"
-	"evenkeel/cluster/profile"
 	"evenkeel/cluster/sim"
+	"evenkeel/experiments/internal/fleet"
 )
 
 // comparison is one quantity, measured in the files and in the simulator.
@@ -23,10 +23,7 @@ type comparison struct {
 type sample struct{ values, weights []float64 }
 
 func newSample(values, weights []float64) sample {
-	s := sample{append([]float64(nil), values...), append([]float64(nil), weights...)}
-	if weights == nil {
-		s.weights = nil
-	}
+	s := sample{slices.Clone(values), slices.Clone(weights)}
 	stat.SortWeighted(s.values, s.weights)
 	return s
 }
@@ -41,24 +38,10 @@ type comparisons struct {
 	production production
 }
 
-// fleet is ten equal workers with equal batches, as in the measured jobs.
-func fleet() (*cluster.Cluster, error) {
-	const device, workload = "v100", "lm"
-	p, err := profile.Embedded().Lookup(device, workload)
-	if err != nil {
-		return nil, err
-	}
-	c := &cluster.Cluster{Workload: workload, GlobalBatch: 20 * workers}
-	for i := range workers {
-		c.Nodes = append(c.Nodes, cluster.Node{Name: fmt.Sprintf("%s-%d", device, i), Device: device, Profile: p, Limit: profile.NoLimit})
-	}
-	return c, nil
-}
-
-// play runs so many fleets for so many rounds, each with its own seed, and returns the
+// play runs so many fleets of ten equal workers with equal batches, as in the measured jobs, for so many rounds, each with its own seed, and returns the
 // times of every worker over its profile's.
 func play(ctx context.Context, conditions cluster.Conditions, fleets, rounds int) ([][]series, error) {
-	c, err := fleet()
+	c, err := fleet.Mixed("lm", workers, 20, "v100")
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -53,16 +54,9 @@ func main() {
 			return fmt.Errorf("no suite %q; known: %s", o.suite, strings.Join(slices.Sorted(maps.Keys(suites)), ", "))
 		}
 		whole := !o.known && o.scenario == "" && o.policies == "" && *seeds == 0 && *tune == 0 && *rounds == 0
-		s.seeds, s.tuneSeeds, s.rounds = or(*seeds, s.seeds), or(*tune, s.tuneSeeds), or(*rounds, s.rounds)
+		s.seeds, s.tuneSeeds, s.rounds = cmp.Or(*seeds, s.seeds), cmp.Or(*tune, s.tuneSeeds), cmp.Or(*rounds, s.rounds)
 		return run(ctx, o, s, whole)
 	})
-}
-
-func or(given, usual int) int {
-	if given > 0 {
-		return given
-	}
-	return usual
 }
 
 func run(ctx context.Context, o options, s suite, whole bool) error {

@@ -8,7 +8,7 @@ import (
 	"evenkeel/cluster"
 	"evenkeel/cluster/profile"
 	"evenkeel/cluster/trace"
-	"evenkeel/experiments/internal/microsteps"
+	"evenkeel/experiments/internal/fleet"
 	"evenkeel/lab/evaluation"
 )
 
@@ -94,7 +94,7 @@ func stepped(names []string) func(*profile.Catalogue) ([]evaluation.Case, error)
 			return nil, err
 		}
 		for k := range cases {
-			if err := microsteps.Limit(cases[k].Cluster, k); err != nil {
+			if err := fleet.InMicroSteps(cases[k].Cluster, k); err != nil {
 				return nil, err
 			}
 		}
@@ -128,19 +128,12 @@ func heldOut(names []string, choices cluster.Choices) func(*profile.Catalogue) (
 
 // scaled returns clusters of one mix of devices with so many nodes.
 func scaled(sizes ...int) func(*profile.Catalogue) ([]evaluation.Case, error) {
-	return func(catalogue *profile.Catalogue) ([]evaluation.Case, error) {
-		const workload = "gpt-1.3b-512-fp32"
-		devices := []string{"a6000", "p40", "l40s", "p40", "a6000"}
+	return func(*profile.Catalogue) ([]evaluation.Case, error) {
 		var cases []evaluation.Case
 		for _, n := range sizes {
-			c := &cluster.Cluster{Workload: workload, GlobalBatch: 40 * n}
-			for i := range n {
-				d := devices[i%len(devices)]
-				p, err := catalogue.Lookup(d, workload)
-				if err != nil {
-					return nil, err
-				}
-				c.Nodes = append(c.Nodes, cluster.Node{Name: fmt.Sprintf("%s-%d", d, i), Device: d, Profile: p, Limit: profile.NoLimit})
+			c, err := fleet.Mixed("gpt-1.3b-512-fp32", n, 40, "a6000", "p40", "l40s", "p40", "a6000")
+			if err != nil {
+				return nil, err
 			}
 			cases = append(cases, evaluation.Case{Name: fmt.Sprintf("%d nodes", n), Cluster: c, Weights: speed})
 		}

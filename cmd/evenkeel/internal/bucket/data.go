@@ -33,12 +33,6 @@ type columns struct {
 	Of    int      `json:"of"`
 }
 
-func (f *lengthsFlags) choose(taken []string, of int) {
-	if f.Column == "" && of > len(taken) {
-		f.chosen = &columns{taken, of}
-	}
-}
-
 // printColumns says which columns were read where none was named.
 func (f *lengthsFlags) printColumns(w io.Writer) {
 	if f.chosen == nil {
@@ -61,7 +55,11 @@ func (f *lengthsFlags) read(a *cli.App) (l bucket.Lengths, pairs *paired.Pairs, 
 	if f.Lengths == "" {
 		return nil, nil, badinput.Errorf("--lengths: name a file with a length per sample (- for standard input)")
 	}
-	o := lengthfile.Options{Column: f.Column, Pair: f.Pair, Scale: f.Scale, Chosen: f.choose}
+	o := lengthfile.Options{Column: f.Column, Pair: f.Pair, Scale: f.Scale, Chosen: func(taken []string, of int) {
+		if f.Column == "" && of > len(taken) {
+			f.chosen = &columns{taken, of}
+		}
+	}}
 	text := func(r io.Reader, name string) {
 		if f.Pair == apart {
 			pairs, err = lengthfile.ReadPairs(r, name, o)
@@ -113,13 +111,6 @@ func readData(a *cli.App, t *tableFlags, f *lengthsFlags) (d data, err error) {
 		d.lengths = d.pairs.Kinds
 	}
 	return d, err
-}
-
-func (d *data) checksum() string {
-	if d.pairs != nil {
-		return d.pairs.Checksum()
-	}
-	return d.lengths.Checksum()
 }
 
 // plan plans in the mode that fits the data, or packed.

@@ -71,7 +71,11 @@ func (c *simulateCmd) Run(a *cli.App) error {
 	}
 	took, p := time.Since(begun).Seconds(), planner.File()
 	times := make([][]float64, r.Header.Ranks)
-	s, err := bucket.Judge(l, r.All(), planner.Cost(), f.Speeds, c.limit(r.Header), func(_ int, perRank []float64) {
+	limit := r.Header.Limit // to which longer samples are cut; of two lengths none is
+	if c.Pair == apart {
+		limit = 0
+	}
+	s, err := bucket.Judge(l, r.All(), planner.Cost(), f.Speeds, limit, func(_ int, perRank []float64) {
 		if c.Plot != "" {
 			for k, v := range perRank {
 				times[k] = append(times[k], v)
@@ -98,17 +102,13 @@ func (c *simulateCmd) Run(a *cli.App) error {
 	return nil
 }
 
-// limit is the length to which longer samples are cut; 0: none, as for samples of two lengths.
-func (c *simulateCmd) limit(h bucket.Header) int {
-	if c.Pair == apart {
-		return 0
-	}
-	return h.Limit
-}
-
 // match completes a configuration from a schedule's header, or reports how they differ.
 func (c *simulateCmd) match(f *bucket.Config, h bucket.Header, in *data) error {
-	if h.Data != "" && h.Data != in.checksum() || h.Samples != len(in.lengths) {
+	sum := in.lengths.Checksum()
+	if in.pairs != nil {
+		sum = in.pairs.Checksum()
+	}
+	if h.Data != "" && h.Data != sum || h.Samples != len(in.lengths) {
 		return badinput.Errorf("%s: the schedule is for other lengths (%d samples; --lengths has %d)", c.Schedule, h.Samples, len(in.lengths))
 	}
 	if n := max(f.Ranks, len(f.Speeds)); n != 0 && n != h.Ranks {

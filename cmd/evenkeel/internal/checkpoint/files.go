@@ -174,7 +174,11 @@ func (i *importCmd) Run(a *cli.App) error {
 	if err := s.Close(); err != nil {
 		return err
 	}
-	return cli.PrintLines(a.Out, append(made(s), fmt.Sprintf("step %d, %s, verified when it is read", state.Step, humanize.IBytes(uint64(total(arrays))))))
+	bytes := int64(0)
+	for _, a := range arrays {
+		bytes += a.Len()
+	}
+	return cli.PrintLines(a.Out, append(made(s), fmt.Sprintf("step %d, %s, verified when it is read", state.Step, humanize.IBytes(uint64(bytes)))))
 }
 
 func readSafetensors(path string) ([]checkpoint.Array, checkpoint.State, error) {
@@ -208,14 +212,6 @@ func made(s *checkpoint.Set) []string {
 		}
 	}
 	return lines
-}
-
-func total(arrays []checkpoint.Array) int64 {
-	n := int64(0)
-	for _, a := range arrays {
-		n += a.Len()
-	}
-	return n
 }
 
 // commit saves one checkpoint and waits until it is durable.

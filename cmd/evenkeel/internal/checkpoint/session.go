@@ -180,7 +180,7 @@ func (r *savedRun) finish() error {
 		Model: r.command.path(weightsFile), Losses: r.command.path(lossesFile),
 	}
 	if len(losses) > 0 {
-		s.Loss = tail(losses)
+		s.Loss = stat.Mean(losses[len(losses)-min(100, (len(losses)+9)/10):], nil)
 	}
 	for _, p := range r.work.Network.Params() {
 		s.Weights += p.Len()
@@ -219,13 +219,6 @@ func (r *savedRun) export() error {
 // lossPoints is the largest number of points of a curve.
 const lossPoints = 500
 
-// tail is the mean of the last tenth, of at most 100 losses.
-func tail(losses []float64) float64 {
-	return mean(losses[len(losses)-min(100, (len(losses)+9)/10):])
-}
-
-func mean(x []float64) float64 { return stat.Mean(x, nil) }
-
 // saveLossFigures draws means over intervals of steps, as SVG.
 func saveLossFigures(path string, steps, losses []float64) error {
 	stretch := max(1, len(steps)/lossPoints)
@@ -233,7 +226,7 @@ func saveLossFigures(path string, steps, losses []float64) error {
 	for i := 0; i < len(steps); i += stretch {
 		end := min(i+stretch, len(steps))
 		x = append(x, steps[end-1])
-		y = append(y, mean(losses[i:end]))
+		y = append(y, stat.Mean(losses[i:end], nil))
 	}
 	f := chart.Figure{Title: "Training", Panels: []chart.Panel{{XLabel: "steps", YLabel: "loss", ZeroY: true, Series: []chart.Series{{Name: "mean over the batch", Kind: chart.Line, X: x, Y: y}}}}}
 	return f.Save(path + ".svg")

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -26,9 +27,7 @@ func ReadBuild(version, commit, date string) Build {
 func readBuild(version, commit, date string, info *debug.BuildInfo) Build {
 	b := Build{Version: version, Commit: commit, Date: date, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if info != nil {
-		if b.Version == "" {
-			b.Version = info.Main.Version
-		}
+		b.Version = cmp.Or(b.Version, info.Main.Version)
 		for _, s := range info.Settings {
 			switch {
 			case s.Key == "vcs.revision" && b.Commit == "":
@@ -40,9 +39,7 @@ func readBuild(version, commit, date string, info *debug.BuildInfo) Build {
 			}
 		}
 	}
-	if b.Version == "" {
-		b.Version = "unknown"
-	}
+	b.Version = cmp.Or(b.Version, "unknown")
 	return b
 }
 

@@ -2,6 +2,7 @@
 package forward
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 
@@ -67,7 +68,8 @@ func (f *flags) header() (h forward.Header, work *setup, weights *forward.Weight
 			return h, nil, nil, err
 		}
 	}
-	if c.Estimator = forward.Estimator(f.Estimator); f.Estimator == "" && f.Directions == 0 && equal(c.Examples) {
+	unequal := func(n int) bool { return n != c.Examples[0] }
+	if c.Estimator = forward.Estimator(f.Estimator); f.Estimator == "" && f.Directions == 0 && !slices.ContainsFunc(c.Examples, unequal) {
 		c.Estimator = forward.Each
 	}
 	if c.Directions == 0 {
@@ -80,9 +82,7 @@ func (f *flags) header() (h forward.Header, work *setup, weights *forward.Weight
 		return h, nil, nil, badinput.Errorf("--stop-after %d: must not be negative", f.StopAfter)
 	}
 	probe := c
-	if probe.LearningRate == 0 {
-		probe.LearningRate = 1 // the default depends on the network, which is not built yet
-	}
+	probe.LearningRate = cmp.Or(c.LearningRate, 1) // the default depends on the network, which is not built yet
 	if err := probe.Validate(); err != nil {
 		return h, nil, nil, badinput.Wrap(err)
 	}
@@ -108,10 +108,6 @@ func (f *flags) header() (h forward.Header, work *setup, weights *forward.Weight
 	h = forward.NewHeader(c, forward.Examples{Count: work.Training.Len(), Hash: work.Task.DataHash}, initial, weights)
 	h.Program, err = json.Marshal(program{Task: &work.Task, StopAfter: f.StopAfter})
 	return h, work, weights, err
-}
-
-func equal(sizes []int) bool {
-	return !slices.ContainsFunc(sizes, func(n int) bool { return n != sizes[0] })
 }
 
 // share makes pairs of a cluster's nodes, and gives them examples by their speed.

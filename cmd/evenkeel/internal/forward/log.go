@@ -10,39 +10,22 @@ import (
 	"evenkeel/internal/badinput"
 )
 
-// logFile is a run's log as it grows.
-type logFile struct{ file *os.File }
-
-// beginLog writes the log so far under a temporary name, and renames it.
-func beginLog(path string, header []byte, blocks [][]byte) (*logFile, error) {
+// beginLog writes the log so far under a temporary name, and renames it. The log goes on in the file.
+func beginLog(path string, header []byte, blocks [][]byte) (*os.File, error) {
 	f, err := os.Create(path + ".tmp")
 	if err != nil {
 		return nil, badinput.Wrap(err)
 	}
-	l := &logFile{f}
 	for _, b := range append([][]byte{header}, blocks...) {
-		if err := l.add(b); err != nil {
+		if _, err := f.Write(b); err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
 	}
 	if err := errors.Join(f.Sync(), os.Rename(path+".tmp", path)); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return l, nil
+	return f, nil
 }
-
-// filled says whether a file has content. A file that cannot be examined gives an error later, when it is written.
-func filled(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.Mode().IsRegular() && info.Size() > 0
-}
-
-func (l *logFile) add(b []byte) error {
-	_, err := l.file.Write(b)
-	return err
-}
-
-func (l *logFile) close() error { return errors.Join(l.file.Sync(), l.file.Close()) }
 
 // openLog opens a log.
 func openLog(path string) (*forward.LogReader, error) {

@@ -2,6 +2,7 @@ package forward
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/dustin/go-humanize"
@@ -103,12 +104,7 @@ func (s *summary) addTraffic(j joined) {
 }
 
 func (s *summary) same() bool {
-	for _, h := range s.WeightsHash {
-		if h != s.WeightsHash[0] {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(s.WeightsHash, func(h string) bool { return h != s.WeightsHash[0] })
 }
 
 func (s *summary) print(a *cli.App, asJSON bool) error {

@@ -59,7 +59,7 @@ type session struct {
 	replica *forward.Replica // after the blocks that were done before; then, of the first processor
 	before  [][]byte         // bytes of these blocks
 	blocks  []*forward.Block // these blocks
-	log     *logFile         // nil: none
+	log     *os.File         // nil: none
 	watch   *monitor
 	check   *validator
 }
@@ -70,7 +70,7 @@ func (r *session) close() error {
 	}
 	l := r.log
 	r.log = nil
-	return l.close()
+	return errors.Join(l.Sync(), l.Close())
 }
 
 // prepare starts a run, or resumes the run of a log.
@@ -90,7 +90,7 @@ func (c *trainCmd) prepare(a *cli.App) (*session, error) {
 	if c.Resume {
 		return c.resume(a)
 	}
-	if filled(c.Log) {
+	if info, err := os.Stat(c.Log); err == nil && info.Mode().IsRegular() && info.Size() > 0 { // a file that cannot be looked at gives an error when it is written
 		return nil, badinput.Errorf("--log: %s exists already: continue its run with --resume, or choose another name", c.Log)
 	}
 	r, err := c.session()
@@ -158,7 +158,7 @@ func (c *trainCmd) resume(a *cli.App) (*session, error) {
 // block records a block that is done.
 func (r *session) block(b *forward.Block, encoded []byte) error {
 	if r.log != nil {
-		if err := r.log.add(encoded); err != nil {
+		if _, err := r.log.Write(encoded); err != nil {
 			return fmt.Errorf("the log: %w", err)
 		}
 	}

@@ -10,8 +10,7 @@ import (
 
 type checkCmd struct {
 	Plan string `arg:"" help:"Plan file." placeholder:"FILE"`
-	jobFlags
-	trainerFlag
+	planFlags
 	JSON bool `help:"Print JSON."`
 }
 
@@ -28,15 +27,8 @@ Examples:
 
 // Run runs the command.
 func (c *checkCmd) Run(a *cli.App) error {
-	p, err := planner.LoadPlan(c.Plan)
+	p, job, err := c.load(c.Plan)
 	if err != nil {
-		return cli.FileError(err)
-	}
-	job, err := c.read(planner.Options{GlobalBatches: []int{p.GlobalBatch}})
-	if err != nil {
-		return err
-	}
-	if job, err = c.of(job); err != nil {
 		return err
 	}
 	var full error

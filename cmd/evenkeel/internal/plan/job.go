@@ -79,18 +79,26 @@ type jobFlags struct {
 	Reserve     string  `help:"Memory of every device that is kept free besides, for example 1GiB. Default: none." placeholder:"BYTES"`
 }
 
-// trainerFlag is embedded by commands that price a given plan.
-type trainerFlag struct {
+// planFlags are embedded by commands that price a given plan.
+type planFlags struct {
+	jobFlags
 	For string `help:"Predict the plan as this trainer runs it: megatron, deepspeed (which, in a pipeline and without ZeRO, exchanges gradients after the last backward pass) or torch. Default: gradients are exchanged during the backward pass." placeholder:"TRAINER"`
 }
 
-// of is the job as the trainer of the flag runs it.
-func (f *trainerFlag) of(job *planner.Job) (*planner.Job, error) {
-	as, err := job.For(f.For)
+// load reads the plan, and makes its job as the trainer of the flag runs it.
+func (f *planFlags) load(path string) (*planner.Plan, *planner.Job, error) {
+	p, err := planner.LoadPlan(path)
 	if err != nil {
-		return nil, unknownTrainer(f.For)
+		return nil, nil, cli.FileError(err)
 	}
-	return as, nil
+	job, err := f.read(planner.Options{GlobalBatches: []int{p.GlobalBatch}})
+	if err != nil {
+		return nil, nil, err
+	}
+	if job, err = job.For(f.For); err != nil {
+		return nil, nil, unknownTrainer(f.For)
+	}
+	return p, job, nil
 }
 
 func unknownTrainer(name string) error {

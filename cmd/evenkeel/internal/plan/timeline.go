@@ -8,14 +8,12 @@ import (
 	"evenkeel/cmd/evenkeel/internal/cli"
 	"evenkeel/internal/chart"
 	"evenkeel/internal/figure"
-	"evenkeel/planner"
 )
 
 type timelineCmd struct {
 	Plan string `arg:"" help:"Plan file." placeholder:"FILE"`
 	Out  string `help:"File to write: a figure (.svg), or a trace (.json) for chrome://tracing and ui.perfetto.dev." required:"" placeholder:"FILE"`
-	jobFlags
-	trainerFlag
+	planFlags
 }
 
 // Help is what --help adds.
@@ -34,15 +32,8 @@ func (c *timelineCmd) Run(a *cli.App) error {
 	if err := cli.CheckFiles(inputs, []cli.File{cli.FileFlag("--out", c.Out)}); err != nil {
 		return err
 	}
-	p, err := planner.LoadPlan(c.Plan)
+	p, job, err := c.load(c.Plan)
 	if err != nil {
-		return cli.FileError(err)
-	}
-	job, err := c.read(planner.Options{GlobalBatches: []int{p.GlobalBatch}})
-	if err != nil {
-		return err
-	}
-	if job, err = c.of(job); err != nil {
 		return err
 	}
 	c.warn(a, job)

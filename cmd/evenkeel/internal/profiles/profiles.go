@@ -70,8 +70,12 @@ func (l *listCmd) Run(a *cli.App) error {
 	}
 	var rows [][]string
 	for _, r := range out {
+		fits := "?"
+		if r.MemoryLimit > 0 {
+			fits = fmt.Sprint(r.MemoryLimit)
+		}
 		rows = append(rows, []string{
-			r.Device, r.Workload, fmt.Sprint(r.Points), fmt.Sprintf("%d-%d", r.First, r.Last), cli.Seconds(r.PerSample), limit(r.MemoryLimit), fmt.Sprintf("%.4f", r.Fit.R2), r.Source,
+			r.Device, r.Workload, fmt.Sprint(r.Points), fmt.Sprintf("%d-%d", r.First, r.Last), cli.Seconds(r.PerSample), fits, fmt.Sprintf("%.4f", r.Fit.R2), r.Source,
 		})
 	}
 	return cli.PrintLines(a.Out, cli.Table([]cli.Column{
@@ -90,13 +94,6 @@ func list(c *profile.Catalogue, p *profile.Profile) listed {
 		l.MemoryLimit = n
 	}
 	return l
-}
-
-func limit(n int) string {
-	if n == 0 {
-		return "?"
-	}
-	return fmt.Sprint(n)
 }
 
 type showCmd struct {

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"sync/atomic"
@@ -38,23 +39,12 @@ func (c *history) add(round agent.Round, efficiency float64) *moment {
 	c.meter.Add(report, efficiency)
 	now := alone.Score()
 	m := moment{score: c.meter.Score(), accepted: report.Accepted, wait: report.Wait.Seconds(), idle: now.Waiting, late: 1 - now.Freshness}
-	m.rule = cluster.Rule{Quorum: round.Plan.Collect.Quorum.Share, Grace: round.Plan.Collect.GraceShare}
-	if m.rule.Quorum == 0 {
-		m.rule.Quorum = 1
-	}
+	m.rule = cluster.Rule{Quorum: cmp.Or(round.Plan.Collect.Quorum.Share, 1), Grace: round.Plan.Collect.GraceShare}
 	if n := len(c.rounds); n > 0 {
 		m.accepted += c.rounds[n-1].accepted
 	}
 	c.rounds = append(c.rounds, m)
 	return &c.rounds[len(c.rounds)-1]
-}
-
-// samplesPerSecond counts accepted samples.
-func (m *moment) samplesPerSecond() float64 {
-	if m.score.Seconds == 0 {
-		return 0
-	}
-	return float64(m.accepted) / m.score.Seconds
 }
 
 // References run beside the agent for the summary, under the same seed.
@@ -135,8 +125,10 @@ func (r *references) run(ctx context.Context, s *setup, p *reference) error {
 	c := &history{policy: p.title}
 	knob := 0
 	if p.Points() > 1 {
+		config, before := s.tuning(p.Points()), r.ahead.Load()
+		config.Progressed = func(done, _ int) { r.ahead.Store(before + int64(done*config.Rounds)) }
 		var err error
-		if knob, err = r.tune(ctx, s, p); err != nil {
+		if knob, err = evaluation.Tune(ctx, config, evaluation.Case{Name: s.name, Cluster: p.on, Weights: s.weights.Weights()}, s.conditions, &p.Spec); err != nil {
 			return err
 		}
 		c.knobs = p.Text(knob)
@@ -151,12 +143,6 @@ func (r *references) run(ctx context.Context, s *setup, p *reference) error {
 	defer r.mu.Unlock()
 	r.histories = append(r.histories, c)
 	return err
-}
-
-func (r *references) tune(ctx context.Context, s *setup, p *reference) (int, error) {
-	config, before := s.tuning(p.Points()), r.ahead.Load()
-	config.Progressed = func(done, _ int) { r.ahead.Store(before + int64(done*config.Rounds)) }
-	return evaluation.Tune(ctx, config, evaluation.Case{Name: s.name, Cluster: p.on, Weights: s.weights.Weights()}, s.conditions, &p.Spec)
 }
 
 // tuning is how a reference with so many points in its grid is tuned.
@@ -178,7 +164,7 @@ func (r *references) wait(a *cli.App) {
 		select {
 		case <-r.done:
 			return
-		case <-tick():
+		case <-time.After(50 * time.Millisecond):
 			done := int(r.ahead.Load())
 			report(done, r.total)
 			if time.Since(said) >= stillAt && !cli.IsTerminal(a.Errs) {

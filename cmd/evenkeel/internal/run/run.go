@@ -99,7 +99,7 @@ func (r *Cmd) check() (format, file string, err error) {
 	if err := errors.Join(r.scalingFlags.check(), cli.CheckPlot(r.Plot)); err != nil {
 		return "", "", err
 	}
-	return format, file, cli.CheckFiles(r.inputs(), r.outputs(file))
+	return format, file, cli.CheckFiles(append(clusterInputs(&r.ClusterFlags), cli.FileFlag("--policy", r.Policy)), r.outputs(file))
 }
 
 // outputs are the files that are written; file is what --export writes.

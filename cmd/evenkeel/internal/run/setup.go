@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -73,9 +74,7 @@ func (f *flags) load(outputs ...cli.File) (*setup, error) {
 	if s.weights, err = chosenWeights(f.Weights, file.Objectives, c); err != nil {
 		return nil, err
 	}
-	if s.policy == "" {
-		s.policy = "embedded"
-	}
+	s.policy = cmp.Or(s.policy, "embedded")
 	s.given = c.Own()
 	s.trained, err = cli.LoadPolicy(f.Policy)
 	return s, err
@@ -179,11 +178,6 @@ func unprefixed(flag string, err error) error {
 	}
 	_, text, _ := strings.Cut(err.Error(), ": ")
 	return badinput.Errorf("%s: %s", flag, text)
-}
-
-// inputs are the files that the run reads.
-func (f *flags) inputs() []cli.File {
-	return append(clusterInputs(&f.ClusterFlags), cli.FileFlag("--policy", f.Policy))
 }
 
 // clusterInputs are the files that describe the cluster.

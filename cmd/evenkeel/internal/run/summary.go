@@ -79,7 +79,7 @@ func (w *watch) results() []result {
 		}
 		s := m.score
 		r := result{
-			Policy: c.policy, Knobs: c.knobs, RoundTime: s.Seconds / float64(n), Samples: m.samplesPerSecond(),
+			Policy: c.policy, Knobs: c.knobs, RoundTime: s.Seconds / float64(n), Samples: share(float64(m.accepted), s.Seconds),
 			Goodput: s.Goodput, Waiting: s.Waiting, Freshness: s.Freshness,
 		}
 		if oracle > 0 {

@@ -18,8 +18,6 @@ type view interface {
 	close() // after the last
 }
 
-func tick() <-chan time.Time { return time.After(50 * time.Millisecond) }
-
 // quietView shows only a progress bar on standard error.
 type quietView struct {
 	w           *watch
