@@ -11,6 +11,7 @@ import (
 	"evenkeel/cluster/live"
 	"evenkeel/internal/badinput"
 	"evenkeel/serve/dashboard"
+	"evenkeel/serve/journal"
 )
 
 // bodies of requests: a million bytes, and a thousand for every rank.
@@ -149,13 +150,16 @@ func problem(err error) error {
 	if err == nil {
 		return nil
 	}
+	if disk := (*journal.DiskError)(nil); errors.As(err, &disk) {
+		return huma.NewError(http.StatusInsufficientStorage, "serve: "+disk.Error()+"; make room, or delete jobs that are over; the job goes on with its last sizes")
+	}
 	for _, x := range []struct {
 		status int
 		errs   []error
 	}{
 		{http.StatusNotFound, []error{errNoJob, errNoToken}},
 		{http.StatusConflict, []error{errOpen, errManyTokens}},
-		{http.StatusInsufficientStorage, []error{errFull, errNoRoom}}, // errNoRoom before errJournal, which it wraps
+		{http.StatusInsufficientStorage, []error{errFull, journal.ErrFull}}, // before errJournal, which wraps it
 		{http.StatusServiceUnavailable, []error{errJournal, errReading, errClosed}},
 		{http.StatusInternalServerError, []error{errUnread}},
 	} {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
 	"net/url"
@@ -34,8 +35,10 @@ func (s *Server) healthRoutes(api huma.API) {
 	} {
 		huma.Register(api, huma.Operation{OperationID: x.id, Method: http.MethodGet, Path: x.path, Summary: x.summary, Errors: []int{503}},
 			func(ctx context.Context, _ *struct{}) (*struct{ Body health }, error) {
-				if x.id == "ready" && !s.ready.ok(ctx, &s.config) {
-					return nil, problem(errJournal)
+				if x.id == "ready" {
+					if err := problem(s.ready.check(ctx, &s.config)); err != nil {
+						return nil, huma.Error503ServiceUnavailable(err.Error())
+					}
 				}
 				s.mu.Lock()
 				defer s.mu.Unlock()
@@ -62,20 +65,23 @@ type readiness struct {
 	err error
 }
 
-func (r *readiness) ok(ctx context.Context, c *Config) bool {
+func (r *readiness) check(ctx context.Context, c *Config) error {
 	if c.Journal == nil {
-		return true
+		return nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if now := c.Clock(); r.at.IsZero() || now.Sub(r.at).Abs() >= time.Second {
 		before := r.err
 		r.at, r.err = now, c.Journal.Check(context.WithoutCancel(ctx)) // who goes away does not decide for the others
+		if r.err != nil {
+			r.err = fmt.Errorf("%w: %w", errJournal, r.err)
+		}
 		if (before == nil) != (r.err == nil) {
 			c.Log.Warn().Bool("ready", r.err == nil).AnErr("because", r.err).Msg("whether the journal can be written has changed")
 		}
 	}
-	return r.err == nil
+	return r.err
 }
 
 // guard keeps pages of other origins out, which a browser on the same machine would let through to
