@@ -60,7 +60,7 @@ func (s *Server) routes() http.Handler {
 	s.watchRoutes(api)
 	s.healthRoutes(api)
 	mux.Handle("GET /{$}", dashboard.Handler())
-	mux.Handle("GET /static/", dashboard.Handler())
+	mux.Handle("GET /static/{file}", dashboard.Handler()) // not /static/: then it would send on /static with all that follows it
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, http.StatusNotFound, "no such route; /openapi.json describes those there are")
 	})
@@ -121,7 +121,7 @@ func (s *Server) jobRoutes(api huma.API) {
 		s.audit(ctx, in.Job, in.Body.String())
 		return answered(s.describe(in.Job))
 	})
-	remove := s.operation("delete-job", http.MethodDelete, "/v1/jobs/{job}", "Delete a job", 404, 503)
+	remove := s.operation("delete-job", http.MethodDelete, "/v1/jobs/{job}", "Delete a job", 404, 503, 507)
 	remove.DefaultStatus = http.StatusNoContent
 	huma.Register(api, remove, func(ctx context.Context, in *jobPath) (*struct{}, error) {
 		err := s.remove(in.Job)
