@@ -151,7 +151,7 @@ func problem(err error) error {
 		return nil
 	}
 	if disk := (*journal.DiskError)(nil); errors.As(err, &disk) {
-		return huma.NewError(http.StatusInsufficientStorage, "serve: "+disk.Error()+"; make room, or delete jobs that are over; the job goes on with its last sizes")
+		return huma.NewError(http.StatusInsufficientStorage, "serve: "+disk.Error()+"; make room, or delete jobs that are over")
 	}
 	for _, x := range []struct {
 		status int

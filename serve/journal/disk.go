@@ -103,7 +103,7 @@ func tryWrite(dir string) error {
 	if err != nil {
 		return diskError(err.Error())
 	}
-	defer os.Remove(name)
+	defer func() { _ = os.Remove(name) }()
 	defer f.Close()
 	if _, err = f.Write(make([]byte, 1<<20)); err == nil {
 		err = f.Sync()
