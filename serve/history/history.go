@@ -77,12 +77,12 @@ func (h *History) Start(at time.Duration, number int, c *cluster.Cluster) {
 	h.shares, h.newest, h.out, h.trial = make([]int, n), nil, make([]agent.Why, n), make([]bool, n)
 	h.changes, h.paces = make([]change, n), make([]belief, n)
 	h.problem, h.absurd, h.strange = "", 0, 0
-	h.tempo = tempo{}
 	h.lanes, h.seqs.lanes = nil, nil
 	for i := range h.recent { // of other nodes
 		h.recent[i].shares = nil
 	}
 	h.whole.forget()
+	h.tempo = tempo{}
 	h.started = h.Note(at, "start", text)
 }
 
