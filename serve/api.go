@@ -11,6 +11,7 @@ import (
 	"evenkeel/cluster/live"
 	"evenkeel/internal/badinput"
 	"evenkeel/serve/dashboard"
+	"evenkeel/serve/journal"
 )
 
 // bodies of requests: a million bytes, and a thousand for every rank.
@@ -59,7 +60,7 @@ func (s *Server) routes() http.Handler {
 	s.watchRoutes(api)
 	s.healthRoutes(api)
 	mux.Handle("GET /{$}", dashboard.Handler())
-	mux.Handle("GET /static/", dashboard.Handler())
+	mux.Handle("GET /static/{file}", dashboard.Handler()) // not /static/: then it would send on /static with all that follows it
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, http.StatusNotFound, "no such route; /openapi.json describes those there are")
 	})
@@ -120,7 +121,7 @@ func (s *Server) jobRoutes(api huma.API) {
 		s.audit(ctx, in.Job, in.Body.String())
 		return answered(s.describe(in.Job))
 	})
-	remove := s.operation("delete-job", http.MethodDelete, "/v1/jobs/{job}", "Delete a job", 404, 503)
+	remove := s.operation("delete-job", http.MethodDelete, "/v1/jobs/{job}", "Delete a job", 404, 503, 507)
 	remove.DefaultStatus = http.StatusNoContent
 	huma.Register(api, remove, func(ctx context.Context, in *jobPath) (*struct{}, error) {
 		err := s.remove(in.Job)
@@ -149,13 +150,16 @@ func problem(err error) error {
 	if err == nil {
 		return nil
 	}
+	if disk := (*journal.DiskError)(nil); errors.As(err, &disk) {
+		return huma.NewError(http.StatusInsufficientStorage, "serve: "+disk.Error()+"; make room, or delete jobs that are over")
+	}
 	for _, x := range []struct {
 		status int
 		errs   []error
 	}{
 		{http.StatusNotFound, []error{errNoJob, errNoToken}},
 		{http.StatusConflict, []error{errOpen, errManyTokens}},
-		{http.StatusInsufficientStorage, []error{errFull, errNoRoom}}, // errNoRoom before errJournal, which it wraps
+		{http.StatusInsufficientStorage, []error{errFull, journal.ErrFull}}, // before errJournal, which wraps it
 		{http.StatusServiceUnavailable, []error{errJournal, errReading, errClosed}},
 		{http.StatusInternalServerError, []error{errUnread}},
 	} {

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"fmt"
 	"hash/fnv"
 	"sync"
@@ -88,9 +89,10 @@ func (j *job) takeIn(requests []*request) {
 	if j.failed == nil && j.journal.shared() {
 		j.failed = j.follow() // another service may have written since
 	}
+	refused := cmp.Or(j.failed, j.journal.writable()) // for lack of room: then the job stays as it is
 	for _, r := range requests {
 		r.done = true
-		if r.err = j.failed; r.err != nil {
+		if r.err = refused; r.err != nil {
 			continue
 		}
 		j.decideAll()

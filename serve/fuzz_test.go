@@ -290,3 +290,60 @@ func FuzzAPI(f *testing.F) {
 		}
 	})
 }
+
+// Whatever of a request is spoilt, how often and where, a refusal repeats little of it.
+func TestLittleIsRepeated(t *testing.T) {
+	d := readDocument(t)
+	_, s := newClient(t, Config{Jobs: 3, Ranks: 8})
+	refused, most := map[string]int{}, 0
+	rng := rand.New(rand.NewPCG(1, 1))
+	for range 6000 {
+		c := d.calls[rng.IntN(len(d.calls))]
+		much := strings.Repeat("~", 1+rng.IntN(3000))
+		spoilt := func(sound string) string {
+			if rng.IntN(6) == 0 {
+				return much
+			}
+			return sound
+		}
+		path := strings.NewReplacer("{job}", spoilt("job"), "{generation}", spoilt("1"), "{rank}", spoilt("0"), "{id}", spoilt("01234567")).Replace(c.path)
+		body := ""
+		if b, ok := c.op["requestBody"].(object); ok {
+			text, err := json.Marshal(d.draw(rng, b["content"].(object)["application/json"].(object)["schema"].(object), 60))
+			if err != nil {
+				t.Fatal(err)
+			}
+			body = string(text)
+			at := rng.IntN(len(body) + 1)
+			body = []string{
+				body, much, body[:at] + much + body[at:], strings.ReplaceAll(body, `":`, much+`":`), strings.ReplaceAll(body, `:"`, `:"`+much), strings.ReplaceAll(body, "0", strings.Repeat("7", 400)),
+				`{"` + strings.Repeat(much[:len(much)/100+1]+`":"~","`, 100) + `":1}`, `{"id":"01234567","global_batch":8,"ranks":[` + strings.Repeat(`{"~~":"~~"},`, 100) + `{}]}`,
+				`{"id":"01234567","global_batch":8,"ranks":[` + strings.Repeat(`{"name":"`+much[:len(much)/100+1]+`"},`, 7) + `{"name":"a"}]}`,
+			}[rng.IntN(9)]
+		}
+		r := httptest.NewRequest(c.method, "http://127.0.0.1"+spoilt("")+path+spoilt("?format="+spoilt("json")+"&epoch="+spoilt("1")+"&"+spoilt("ranks")+"=true"), strings.NewReader(body))
+		for _, name := range []string{"Content-Type", "Accept", "Authorization", "Last-Event-ID", "Origin", "Sec-Fetch-Site", "Range", "If-None-Match", "X-"} {
+			r.Header.Set(name, spoilt(map[string]string{"Content-Type": "application/json"}[name]))
+		}
+		r.Host = spoilt(r.Host)
+		if strings.HasSuffix(c.path, "/events") {
+			ctx, done := context.WithCancel(t.Context())
+			done()
+			r = r.WithContext(ctx)
+		}
+		w := httptest.NewRecorder()
+		s.handler.ServeHTTP(w, r)
+		if w.Code < 300 {
+			continue
+		}
+		refused[c.method+c.path]++
+		all := fmt.Sprint(w.Header(), w.Body)
+		most = max(most, strings.Count(all, "~")+strings.Count(all, "7"))
+		if most > said || w.Body.Len() > 1500 {
+			t.Fatalf("%s %.100s: %d bytes: %d %.3000s", c.method, r.URL, len(body), w.Code, all)
+		}
+	}
+	if len(refused) != len(d.calls) || most < 100 {
+		t.Errorf("the search does not reach what it should: at most %d bytes repeated, refusals %v", most, refused)
+	}
+}

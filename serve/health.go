@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
 	"net/url"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,8 +36,10 @@ func (s *Server) healthRoutes(api huma.API) {
 	} {
 		huma.Register(api, huma.Operation{OperationID: x.id, Method: http.MethodGet, Path: x.path, Summary: x.summary, Errors: []int{503}},
 			func(ctx context.Context, _ *struct{}) (*struct{ Body health }, error) {
-				if x.id == "ready" && !s.ready.ok(ctx, &s.config) {
-					return nil, problem(errJournal)
+				if x.id == "ready" {
+					if err := problem(s.ready.check(ctx, &s.config)); err != nil {
+						return nil, huma.Error503ServiceUnavailable(err.Error())
+					}
 				}
 				s.mu.Lock()
 				defer s.mu.Unlock()
@@ -62,20 +66,23 @@ type readiness struct {
 	err error
 }
 
-func (r *readiness) ok(ctx context.Context, c *Config) bool {
+func (r *readiness) check(ctx context.Context, c *Config) error {
 	if c.Journal == nil {
-		return true
+		return nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if now := c.Clock(); r.at.IsZero() || now.Sub(r.at).Abs() >= time.Second {
 		before := r.err
 		r.at, r.err = now, c.Journal.Check(context.WithoutCancel(ctx)) // who goes away does not decide for the others
+		if r.err != nil {
+			r.err = fmt.Errorf("%w: %w", errJournal, r.err)
+		}
 		if (before == nil) != (r.err == nil) {
 			c.Log.Warn().Bool("ready", r.err == nil).AnErr("because", r.err).Msg("whether the journal can be written has changed")
 		}
 	}
-	return r.err == nil
+	return r.err
 }
 
 // guard keeps pages of other origins out, which a browser on the same machine would let through to
@@ -97,6 +104,10 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		}
 		if secretive(r.URL) {
 			writeProblem(w, http.StatusBadRequest, "a token in an address ends up in logs: revoke it, and send the next as Authorization: Bearer TOKEN")
+			return
+		}
+		if path.Clean(r.URL.Path) != r.URL.Path { // it would be sent on
+			writeProblem(w, http.StatusNotFound, "no such route; /openapi.json describes those there are")
 			return
 		}
 		if r.URL.Path != "/livez" && r.URL.Path != "/readyz" { // of those who watch over the service
@@ -163,16 +174,20 @@ func writeProblem(w http.ResponseWriter, status int, detail string) {
 	_ = json.NewEncoder(w).Encode(huma.ErrorModel{Title: http.StatusText(status), Status: status, Detail: detail})
 }
 
-// refusalText is how many bytes of a refusal are kept.
-const refusalText = 500
+// said is how many bytes a problem has in all, and so how much of a request it repeats at most.
+const said = 250
 
-// refusals remembers why a job's newest registration was refused: a client goes on without the service, and nobody may read its log.
+// refusals shortens problems, and remembers why a job's newest registration was refused: a client goes on without the service, and nobody may read its log.
 func (s *Server) refusals(ctx huma.Context, _ string, answer any) (any, error) {
+	p, refused := answer.(*huma.ErrorModel)
+	if refused {
+		shorten(p)
+	}
 	if ctx.Operation().OperationID != "register" {
 		return answer, nil
 	}
 	if j := s.known(ctx.Param("job")); j != nil {
-		switch p, refused := answer.(*huma.ErrorModel); {
+		switch {
 		case !refused:
 			j.refuse("")
 		case slices.Contains([]int{http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity}, p.Status):
@@ -180,6 +195,19 @@ func (s *Server) refusals(ctx huma.Context, _ string, answer any) (any, error) {
 		}
 	}
 	return answer, nil
+}
+
+// shorten leaves out the values that a problem repeats, and what is beyond its most bytes.
+func shorten(p *huma.ErrorModel) {
+	p.Detail = clip(p.Detail, said)
+	left := said
+	for i, e := range p.Errors {
+		e.Value, e.Location, e.Message = nil, clip(e.Location, said/3), clip(e.Message, said-said/3)
+		if left -= len(e.Location) + len(e.Message); left < 0 && i > 0 {
+			p.Errors = append(p.Errors[:i], &huma.ErrorDetail{Message: fmt.Sprintf("and %d more", len(p.Errors)-i)})
+			return
+		}
+	}
 }
 
 // refuse notes why the newest registration was refused, "" if it was not.
@@ -195,18 +223,18 @@ func why(p *huma.ErrorModel) string {
 	for _, e := range p.Errors {
 		texts = append(texts, strings.TrimSpace(strings.TrimPrefix(e.Location, "body.")+" "+e.Message))
 	}
-	return clip(strings.Map(func(r rune) rune {
+	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
 			return r
 		}
 		return '?'
-	}, cmp.Or(strings.Join(texts, "; "), p.Detail)))
+	}, cmp.Or(strings.Join(texts, "; "), p.Detail))
 }
 
-// clip cuts a text to what is shown of it.
-func clip(s string) string {
-	if len(s) <= refusalText {
+// clip cuts a text to so many bytes.
+func clip(s string, most int) string {
+	if len(s) <= most {
 		return s
 	}
-	return strings.ToValidUTF8(s[:refusalText], "") + "..."
+	return strings.ToValidUTF8(s[:most], "") + "..."
 }

@@ -28,8 +28,6 @@ type message struct {
 var (
 	// errJournal says that the journal does not take what happened, or cannot be read.
 	errJournal = errors.New("serve: the journal cannot be reached; the job goes on with its last sizes")
-	// errNoRoom says that the journal has reached its limit.
-	errNoRoom = fmt.Errorf("%w: it is full; delete jobs that are over", errJournal)
 	// errReading says that a job is not there yet.
 	errReading = errors.New("serve: the job is being read from the journal; try again")
 	// errUnread says that a job's journal cannot be understood.
@@ -68,6 +66,18 @@ func (k *jobJournal) add(text []byte) {
 	k.bytes += len(text)
 }
 
+// writable says whether the journal's disk takes what happens, before anything does.
+func (k *jobJournal) writable() error {
+	if k.config.Journal == nil {
+		return nil
+	}
+	err := k.config.Journal.Writable()
+	if err != nil {
+		k.config.Log.Error().Str("job", k.job).Err(err).Msg("the journal does not take what happens")
+	}
+	return err
+}
+
 // keep appends entries. After an error nobody knows what the journal holds, and the job has to be read anew.
 func (k *jobJournal) keep(entries []entry, metrics *jobMetrics) error {
 	if k.config.Journal == nil {
@@ -84,9 +94,6 @@ func (k *jobJournal) keep(entries []entry, metrics *jobMetrics) error {
 			return err
 		}
 		k.config.Log.Error().Str("job", k.job).Err(err).Msg("the journal does not take what happened")
-		if errors.Is(err, journal.ErrFull) {
-			return errNoRoom
-		}
 		return fmt.Errorf("%w: %w", errJournal, err)
 	}
 	return nil

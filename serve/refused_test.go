@@ -29,7 +29,7 @@ func TestRefusedRegistration(t *testing.T) {
 			t.Errorf("%s: status %d, want %d", x.body, status, x.status)
 		}
 		state, _ := s.Job("job")
-		if !strings.HasPrefix(state.Problem, x.want) || x.want == "" && state.Problem != "" || len(state.Problem) > len(began)+refusalText+3 || strings.Contains(state.Problem, "\x1b") {
+		if !strings.HasPrefix(state.Problem, x.want) || x.want == "" && state.Problem != "" || len(state.Problem) > len(began)+said+50 || strings.Contains(state.Problem, "\x1b") {
 			t.Errorf("%.80s: problem %q, want %q", x.body, state.Problem, x.want)
 		}
 	}

@@ -13,10 +13,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
 	"github.com/nats-io/nats-server/v2/server"
 
+	"evenkeel/agent/export"
 	"evenkeel/cluster"
 	"evenkeel/internal/broker"
+	"evenkeel/internal/fulldisk"
 	"evenkeel/serve/journal"
 )
 
@@ -247,6 +250,54 @@ func TestJournalGone(t *testing.T) {
 		t.Error(status)
 	}
 	c.play("job", sizes, 5, 1, 0.001, 0.002) // was not accepted before
+	if state := c.settle("job", 7); state.Rounds != 6 {
+		t.Errorf("%+v", state)
+	}
+}
+
+// A full disk is named at once, to those who report, register and watch over the service; jobs keep their sizes, and go on once there is room.
+func TestDiskFull(t *testing.T) {
+	j := openJournal(t, t.TempDir())
+	var now clock
+	var log strings.Builder
+	c, s := newClient(t, Config{Journal: j, Clock: now.read, Log: logTo(&log)})
+	sizes := c.play("job", c.start("job", "0123456789", 64, 2).Sizes, 0, 5, 0.001, 0.002)
+	if _, err := j.Append(t.Context(), "large", 0, make([]byte, fulldisk.Most)); err != nil {
+		t.Fatal(err)
+	}
+	free := fulldisk.Fill(t)
+	registration := object{"id": "9876543210", "global_batch": 64, "ranks": []object{{"name": "a"}}}
+	for range 3 {
+		now.now = now.now.Add(2 * time.Second)
+		for _, x := range []struct {
+			method, path string
+			body         any
+			status       int
+		}{
+			{"POST", "/v1/jobs/job/reports", report(sizes, 5, 0.001, 0.002), 507}, {"POST", "/v1/jobs/job/generations", registration, 507}, {"POST", "/v1/jobs/other/generations", registration, 507},
+			{"PATCH", "/v1/jobs/job", object{"paused": true}, 507}, {"GET", "/readyz", nil, 503},
+		} {
+			var p huma.ErrorModel
+			begun := time.Now()
+			if got := c.do(x.method, x.path, x.body, &p); got != x.status || !strings.Contains(p.Detail, "the journal's disk is full: file too large; make room") || time.Since(begun) > time.Second {
+				t.Errorf("%s %s: %d %q after %v", x.method, x.path, got, p.Detail, time.Since(begun))
+			}
+		}
+		var kept export.Sizes
+		if got := c.do("GET", "/v1/jobs/job/sizes", nil, &kept); got != 200 || !reflect.DeepEqual(kept, sizes) {
+			t.Errorf("%d %+v, want %+v", got, kept, sizes)
+		}
+	}
+	if state, ok := s.Job("job"); !ok || state.Rounds != 5 || state.Paused || !strings.Contains(log.String(), "disk is full") {
+		t.Errorf("%+v: %s", state, log.String())
+	}
+	free()
+	now.now = now.now.Add(2 * time.Second)
+	if got := c.do("GET", "/readyz", nil, nil); got != 200 {
+		t.Error(got)
+	}
+	c.play("job", sizes, 5, 1, 0.001, 0.002)
+	c.start("other", "9876543210", 64, 2)
 	if state := c.settle("job", 7); state.Rounds != 6 {
 		t.Errorf("%+v", state)
 	}

@@ -244,10 +244,7 @@ func (s *Server) create(name string, settings Settings) (*job, string, error) {
 		return nil, "", errFull
 	}
 	if s.config.Journal != nil {
-		switch err := s.config.Journal.Room(s.loads.ctx); {
-		case errors.Is(err, journal.ErrFull): // while there is some for the jobs that run
-			return nil, "", errNoRoom
-		case err != nil:
+		if err := s.config.Journal.Room(s.loads.ctx); err != nil { // while there is some for the jobs that run
 			return nil, "", fmt.Errorf("%w: %w", errJournal, err)
 		}
 	}

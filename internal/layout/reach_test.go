@@ -49,7 +49,7 @@ var reach = []struct {
 		[]string{"net/http", "os/exec"},
 		"what decides needs neither a network nor other programs"},
 	{[]string{"agent", "bucket", "checkpoint", "cluster", "cmd", "ddqn", "env", "experiments", "forward", "lab", "planner", "train"}, false,
-		[]string{"internal/race", "internal/slow"},
+		[]string{"internal/fulldisk", "internal/race", "internal/slow"},
 		"only tests may ask how they are run: a program that did would behave otherwise under test"},
 }
 

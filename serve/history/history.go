@@ -4,6 +4,7 @@
 package history
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -18,7 +19,7 @@ import (
 const (
 	mostRecent = 300 // rounds that are known one by one
 	mostLanes  = 12  // the same, by node
-	mostLines  = 64  // shares over time: of each node, or beyond so many of each device
+	mostLines  = 64  // shares over time: of each node, or how those of each device lie
 	mostLog    = 200
 	mostNamed  = 3 // nodes that a line of the log names
 )
@@ -36,6 +37,7 @@ type History struct {
 	lanes   []Lane
 	log     []Line
 	seqs    struct{ recent, lanes, log []int } // beside them
+	tempo   tempo
 
 	rounds   int
 	gained   struct{ Seconds, Samples, EvenSeconds, EvenSamples float64 } // of all rounds for which equal shares are predicted
@@ -83,6 +85,7 @@ func (h *History) Start(at time.Duration, number int, c *cluster.Cluster) {
 		h.recent[i].shares = nil
 	}
 	h.whole.forget()
+	h.tempo = tempo{}
 	h.started = h.Note(at, "start", text)
 }
 
@@ -222,15 +225,42 @@ type belief struct {
 	strange   int     // decisions in a row that differ from it much
 }
 
+// tempo are the nodes of which the next line about paces tells. Of many nodes one or another changes all the time.
+type tempo struct {
+	changed []tempoOf
+	told    time.Duration // when the newest line was written; 0: none was
+}
+
+type tempoOf struct {
+	name  string
+	ratio float64 // of its new seconds to those before
+}
+
+// text names those that changed the most.
+func (t *tempo) text() string {
+	slices.SortStableFunc(t.changed, func(a, b tempoOf) int { return cmp.Compare(math.Abs(math.Log(b.ratio)), math.Abs(math.Log(a.ratio))) })
+	slower, names := 0, []string{}
+	for _, c := range t.changed {
+		if names = append(names, c.name+" "+pace(c.ratio)); c.ratio > 1 {
+			slower++
+		}
+	}
+	text := list(names)
+	if len(names) > mostNamed+1 {
+		text += fmt.Sprintf("; %d slower, %d faster", slower, len(names)-slower)
+	}
+	return "another pace: " + text
+}
+
 const (
 	paceKnown  = 5    // measurements
 	paceChange = 1.25 // ratio that is told of
 	paceHeld   = 3    // decisions in a row
+	paceEvery  = time.Minute
 )
 
 // follow tells of nodes that became faster or slower for good.
 func (h *History) follow(at time.Duration, perf []cluster.Performance) {
-	var changed []string
 	for i := range h.paces {
 		p := &h.paces[i]
 		if p.measured < paceKnown {
@@ -244,13 +274,14 @@ func (h *History) follow(at time.Duration, perf []cluster.Performance) {
 			p.strange = 0
 		default:
 			if p.strange++; p.strange >= paceHeld {
-				changed = append(changed, h.cluster.Nodes[i].Name+" "+pace(ratio))
+				h.tempo.changed = append(h.tempo.changed, tempoOf{h.cluster.Nodes[i].Name, ratio})
 				p.reference, p.strange = now, 0
 			}
 		}
 	}
-	if len(changed) > 0 {
-		h.Note(at, "pace", "another pace: "+list(changed))
+	if len(h.tempo.changed) > 0 && (h.tempo.told == 0 || at >= h.tempo.told+paceEvery) {
+		h.Note(at, "pace", h.tempo.text())
+		h.tempo = tempo{told: at}
 	}
 }
 

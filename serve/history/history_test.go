@@ -143,7 +143,7 @@ func TestWhole(t *testing.T) {
 	}
 }
 
-// Few nodes have a line each, many one for each device.
+// Few nodes have a line each; of many, lines say how the shares of each device lie.
 func TestLines(t *testing.T) {
 	l := newLines(plain(4, 8))
 	if got := l.of([]int{1, 2, 3, 4}); !slices.Equal(got, []float32{1, 2, 3, 4}) || l.names[2] != "n2" || l.device[2] != "a" {
@@ -155,15 +155,50 @@ func TestLines(t *testing.T) {
 	for i := range shares {
 		shares[i] = i
 	}
-	if got := l.of(shares); !slices.Equal(got, []float32{32, 33}) || !slices.Equal(l.names, []string{"a", "b"}) {
+	if got := l.of(shares); !slices.Equal(got, []float32{0, 16, 32, 48, 64, 1, 17, 33, 49, 65}) || l.names[5] != "b, least" || l.names[9] != "b, most" || l.device[9] != "b" {
 		t.Errorf("%v %+v", got, l)
 	}
 	for i := range c.Nodes {
 		c.Nodes[i].Device = fmt.Sprint("d", i)
 	}
 	l = newLines(c)
-	if got := l.of(shares); len(got) != mostLines || got[62] != 62 || got[63] != 64 || l.names[63] != "other devices" {
+	if got := l.of(shares); len(got) != 60 || got[54] != 10 || got[55] != 11 || got[59] != 65 || l.names[59] != "other devices, most" || l.names[54] != "d10, most" || len(l.device) != 60 {
 		t.Errorf("%v %+v", got, l.names)
+	}
+}
+
+// Paces that change within a minute are one line, which names those that changed the most.
+func TestTempo(t *testing.T) {
+	c := plain(8, 8)
+	var h History
+	h.Start(0, 1, c)
+	at := time.Duration(0)
+	decide := func(slowness ...float64) {
+		perf := make([]cluster.Performance, 8)
+		for i := range perf {
+			perf[i].PerSample = slowness[i]
+			h.paces[i].measured = paceKnown
+		}
+		for range paceHeld {
+			at += time.Second
+			h.follow(at, perf)
+		}
+	}
+	decide(1, 1, 1, 1, 1, 1, 1, 1)
+	decide(1, 2, 1, 1, 1, 1, 1, 1)
+	decide(1.3, 2, 1, 1, 1, 1, 1, 1)
+	decide(1.3, 1, 1, 1, 1, 1, 1, 1)
+	decide(1.3, 1, 1, 3, 1.5, 1, 1, 1)
+	decide(1.3, 1, 1, 3, 1.5, 0.2, 1, 1)
+	at += time.Minute
+	decide(1.3, 1, 1, 3, 1.5, 0.2, 1, 9)
+	var told []string
+	for _, l := range h.View(0).Log[1:] {
+		told = append(told, l.Text)
+	}
+	want := []string{"another pace: n1 2 times as slow", "another pace: n5 5 times as fast, n3 3 times as slow, n1 2 times as fast and 2 more; 3 slower, 2 faster"}
+	if !slices.Equal(told, want) {
+		t.Errorf("%q", told)
 	}
 }
 

@@ -76,48 +76,61 @@ func (s *series) forget() {
 	}
 }
 
-// lines says which shares are told over time: those of each node, or the mean ones of each device.
+// marks are what is told of the shares of many nodes.
+var marks = []string{"least", "lower quartile", "median", "upper quartile", "most"}
+
+// lines says which shares are told over time: those of each node, or beyond mostLines nodes the marks of each device's.
 type lines struct {
 	names  []string
 	device []string
-	of_    []int     // by node: its line
-	count  []float64 // nodes of each line
+	nodes  [][]int // of each device; none where each node has a line
 }
 
 func newLines(c *cluster.Cluster) lines {
-	l := lines{of_: make([]int, len(c.Nodes))}
+	var l lines
 	index := map[string]int{}
 	for i := range c.Nodes {
 		name := c.Nodes[i].Device
 		if len(c.Nodes) <= mostLines {
-			name = c.Nodes[i].Name
+			l.names, l.device = append(l.names, c.Nodes[i].Name), append(l.device, name)
+			continue
 		}
 		k, known := index[name]
-		switch {
-		case known:
-		case len(l.names) == mostLines: // the last takes in all that is left
-			k = mostLines - 1
-			l.names[k], l.device[k] = "other devices", "other devices"
-		default:
-			k = len(l.names)
-			index[name] = k
-			l.names, l.device, l.count = append(l.names, name), append(l.device, c.Nodes[i].Device), append(l.count, 0)
+		if !known {
+			if len(l.nodes) == mostLines/len(marks) { // the last takes in all that is left
+				k, name = len(l.nodes)-1, "other devices"
+				l.names, l.device = l.names[:k*len(marks)], l.device[:k*len(marks)]
+			} else {
+				k = len(l.nodes)
+				index[name] = k
+				l.nodes = append(l.nodes, nil)
+			}
+			for _, mark := range marks {
+				l.names, l.device = append(l.names, name+", "+mark), append(l.device, name)
+			}
 		}
-		l.of_[i] = k
-		l.count[k]++
+		l.nodes[k] = append(l.nodes[k], i)
 	}
 	return l
 }
 
-// of are the lines' mean shares.
+// of are the lines' shares.
 func (l *lines) of(shares []int) []float32 {
-	sums := make([]float64, len(l.names))
-	for i, s := range shares {
-		sums[l.of_[i]] += float64(s)
+	out := make([]float32, 0, len(l.names))
+	if l.nodes == nil {
+		for _, s := range shares {
+			out = append(out, float32(s))
+		}
 	}
-	out := make([]float32, len(sums))
-	for k := range sums {
-		out[k] = float32(math.Round(100*sums[k]/l.count[k]) / 100)
+	for _, nodes := range l.nodes {
+		sorted := make([]int, len(nodes))
+		for k, i := range nodes {
+			sorted[k] = shares[i]
+		}
+		slices.Sort(sorted)
+		for k := range marks {
+			out = append(out, float32(sorted[k*(len(sorted)-1)/(len(marks)-1)]))
+		}
 	}
 	return out
 }

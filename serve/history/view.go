@@ -21,7 +21,7 @@ type View struct {
 type Names struct {
 	Nodes   []string `json:"nodes" nullable:"false"`
 	Devices []string `json:"devices" nullable:"false"`
-	Lines   []string `json:"lines" nullable:"false" doc:"Whose shares are told over time: the nodes', or of many the mean ones of each device"`
+	Lines   []string `json:"lines" nullable:"false" doc:"Whose shares are told over time: the nodes', or of more than 64 nodes five lines for each device: the least share, the lower quartile, the median, the upper quartile and the most"`
 	Of      []string `json:"of" nullable:"false" doc:"Their devices"`
 }
 

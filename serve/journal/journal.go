@@ -20,6 +20,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -44,6 +45,7 @@ const (
 
 	// Of the server within the process. One that runs already has a limit of its own (max_payload), a million bytes by default.
 	maxMessage = 32 << 20
+	mostStore  = 1 << 60 // bytes: MaxBytes and the disk are the limits
 )
 
 // noResources is what a server answers whose own limit of bytes is reached, or whose disk is full (JSInsufficientResourcesErr).
@@ -52,7 +54,7 @@ const noResources jetstream.ErrorCode = 10023
 // Errors of Append.
 var (
 	ErrStale = errors.New("journal: another service has written since")
-	ErrFull  = errors.New("journal: its limit of bytes is reached")
+	ErrFull  = errors.New("journal: its limit of bytes is reached; delete jobs that are over")
 )
 
 // Options of Open: Dir or URL.
@@ -73,6 +75,10 @@ type Journal struct {
 	js     jetstream.JetStream
 	stream jetstream.Stream
 
+	statfs  func(dir string, into *unix.Statfs_t) error
+	broken  atomic.Bool // a write of the server within the process has failed
+	mending sync.Mutex
+
 	unanswered atomic.Int32 // questions, one after another
 	turned     atomic.Int64 // when another server was turned to, in nanoseconds
 }
@@ -82,7 +88,7 @@ func Open(ctx context.Context, o Options) (*Journal, error) {
 	if (o.Dir == "") == (o.URL == "") {
 		return nil, badinput.New("journal: give a folder or an address")
 	}
-	j := &Journal{}
+	j := &Journal{statfs: unix.Statfs}
 	if err := j.open(ctx, o); err != nil {
 		j.Close()
 		return nil, err
@@ -204,7 +210,12 @@ func (j *Journal) serve(dir string) error {
 	if err := unix.Flock(int(j.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return badinput.Errorf("journal: %s is in use by another service", dir)
 	}
-	j.server, err = broker.Start(&server.Options{DontListen: true, JetStream: true, StoreDir: dir, SyncAlways: true, MaxPayload: maxMessage, ServerName: "evenkeel"}, patience)
+	if err := tryWrite(dir); err != nil {
+		return fmt.Errorf("journal: %s: %w; make room", dir, err)
+	}
+	j.server, err = broker.Start(&server.Options{
+		DontListen: true, JetStream: true, JetStreamMaxStore: mostStore, JetStreamMaxMemory: mostStore, StoreDir: dir, SyncAlways: true, MaxPayload: maxMessage, ServerName: "evenkeel",
+	}, patience)
 	if err != nil {
 		return fmt.Errorf("journal: %s: %w", dir, err)
 	}
@@ -253,23 +264,44 @@ func (j *Journal) Last(ctx context.Context, job string) (uint64, error) {
 // Append appends a message that follows the message of number last, 0: that it is the first, and returns its number. When it returns
 // the message is kept. After an error other than ErrStale it may be kept all the same: Read says.
 func (j *Journal) Append(ctx context.Context, job string, last uint64, message []byte) (uint64, error) {
+	ack, err := j.publish(ctx, subject(job), message, jetstream.WithExpectLastSequencePerSubject(last))
+	if err != nil {
+		return 0, err
+	}
+	return ack.Sequence, nil
+}
+
+func (j *Journal) publish(ctx context.Context, subject string, message []byte, options ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
+	if err := j.mend(); err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, j.answer())
 	defer cancel()
-	ack, err := j.js.PublishMsg(ctx, &nats.Msg{Subject: subject(job), Data: message}, jetstream.WithExpectLastSequencePerSubject(last))
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	if !j.Shared() {
+		done := make(chan struct{})
+		defer close(done)
+		go j.watch(done, end)
+	}
+	ack, err := j.js.PublishMsg(ctx, &nats.Msg{Subject: subject, Data: message}, options...)
 	if err == nil {
 		j.heard(true)
-		return ack.Sequence, nil
+		return ack, nil
+	}
+	if disk := (*DiskError)(nil); errors.As(context.Cause(ctx), &disk) {
+		return nil, disk
 	}
 	if api := (*jetstream.APIError)(nil); errors.As(err, &api) {
 		switch {
 		case api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence, api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant:
-			return 0, ErrStale
+			return nil, ErrStale
 		case strings.Contains(api.Description, "maximum bytes"), api.ErrorCode == noResources:
-			return 0, ErrFull
+			return nil, ErrFull
 		}
 	}
 	j.heard(false)
-	return 0, fmt.Errorf("journal: %w", err)
+	return nil, fmt.Errorf("journal: %w", err)
 }
 
 // answer is how long a question may take. The server within the process answers as soon as the disk lets it: where that stalls for seconds there is nobody else to
@@ -284,13 +316,7 @@ func (j *Journal) answer() time.Duration {
 // Shared says whether other services may write, too.
 func (j *Journal) Shared() bool { return j.server == nil }
 
-// A journal has room for further jobs while so much is free.
-const (
-	freeShare = 20        // one part in so many of the limit of bytes, or of the disk
-	freeDisk  = 256 << 20 // of a disk this is enough
-)
-
-// Room is ErrFull where the limit of bytes, or the disk of the server within the process, leaves room for the jobs that there are alone.
+// Room is ErrFull where the limit of bytes leaves room for the jobs that there are alone, and a *DiskError where the disk of the server within the process does.
 func (j *Journal) Room(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, j.answer())
 	defer cancel()
@@ -302,21 +328,8 @@ func (j *Journal) Room(ctx context.Context) error {
 	if most > 0 && most-used < most/freeShare {
 		return ErrFull
 	}
-	if j.dir == "" {
-		return nil
-	}
-	var disk unix.Statfs_t
-	if err := unix.Statfs(j.dir, &disk); err != nil {
-		return fmt.Errorf("journal: %w", err)
-	}
-	if tight(disk.Blocks*uint64(disk.Bsize), disk.Bavail*uint64(disk.Bsize)) { //nolint:gosec // not negative
-		return ErrFull
-	}
-	return nil
+	return j.spare(1)
 }
-
-// tight says whether a disk has too little free space for further jobs.
-func tight(size, free uint64) bool { return free < min(size/freeShare, freeDisk) }
 
 // Cut removes a job's messages before the one of a number.
 func (j *Journal) Cut(ctx context.Context, job string, before uint64) error {
@@ -329,6 +342,9 @@ func (j *Journal) Remove(ctx context.Context, job string) error {
 }
 
 func (j *Journal) purge(ctx context.Context, which ...jetstream.StreamPurgeOpt) error {
+	if err := j.mend(); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, j.answer())
 	defer cancel()
 	if err := j.stream.Purge(ctx, which...); err != nil {
@@ -339,10 +355,11 @@ func (j *Journal) purge(ctx context.Context, which ...jetstream.StreamPurgeOpt) 
 
 // Check says whether the journal can be written: it writes a message that is of no job.
 func (j *Journal) Check(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, j.answer())
-	defer cancel()
-	if _, err := j.js.PublishMsg(ctx, &nats.Msg{Subject: probe, Data: []byte("{}")}); err != nil {
-		return fmt.Errorf("journal: %w", err)
+	if err := j.Writable(); err != nil {
+		return err
+	}
+	if _, err := j.publish(ctx, probe, []byte("{}")); err != nil {
+		return err
 	}
 	return j.purge(ctx, jetstream.WithPurgeSubject(probe), jetstream.WithPurgeKeep(1))
 }

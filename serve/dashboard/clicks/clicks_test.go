@@ -262,6 +262,61 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
+// A job that the service does not have is said to be unknown, with a way back and nothing to tune; when it registers it appears.
+func TestUnknown(t *testing.T) {
+	s := serve(t, "")
+	p := open(t, s)
+	p.run(chromedp.Navigate(p.at + "/#/jobs/mine"))
+	const unknown = `document.getElementById("job-none").offsetParent && !document.getElementById("pause").offsetParent && document.getElementById("banner").hidden`
+	p.wait(unknown)
+	for _, f := range faults(p) {
+		t.Error(f)
+	}
+	p.run(chromedp.Click("#job-none a"))
+	p.wait(`document.getElementById("jobs-none").offsetParent && !document.getElementById("job-none").offsetParent`)
+	p.run(chromedp.Navigate(p.at + "/#/jobs/mine"))
+	j := s.register("mine", 120, three, []string{"fast", "fast", "slow"}, 0.001, 0.001, 0.004)
+	if err := j.play(5); err != nil {
+		t.Fatal(err)
+	}
+	p.wait(`document.getElementById("pause").offsetParent && document.querySelectorAll("#nodes tbody tr").length === 3 && !document.getElementById("job-none").offsetParent`)
+	if err := s.do("DELETE", "/v1/jobs/mine", nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	p.wait(unknown)
+}
+
+// What happens to many nodes all the time is folded, and opens.
+func TestFolded(t *testing.T) {
+	s := serve(t, "")
+	var names, devices []string
+	pace := make([]float64, 80)
+	for i := range pace {
+		names, devices, pace[i] = append(names, fmt.Sprint("n", i)), append(devices, "a100"), 0.001
+	}
+	j := s.register("wide", 1600, names, devices, pace...)
+	for k := range 6 {
+		if err := j.play(8); err != nil {
+			t.Fatal(err)
+		}
+		pace[k] = 0 // it is left out
+	}
+	if err := j.play(20); err != nil {
+		t.Fatal(err)
+	}
+	p := open(t, s)
+	p.run(chromedp.Navigate(p.at + "/#/jobs/wide"))
+	p.wait(`document.querySelector("#log summary")?.innerText.includes("left out")`)
+	if n := eval[int](p, `document.querySelectorAll("#log > li").length`); n > 4 {
+		t.Errorf("%d lines: %s", n, p.text("log"))
+	}
+	p.run(chromedp.Click("#log summary"))
+	p.wait(`document.getElementById("log").innerText.includes("nothing came of it: n3")`)
+	for _, f := range faults(p) {
+		t.Error(f)
+	}
+}
+
 // Markup in names is text.
 func TestMarkup(t *testing.T) {
 	s := serve(t, "")
@@ -310,6 +365,9 @@ func TestThousand(t *testing.T) {
 	p.wait(`document.querySelectorAll("#nodes tbody tr").length === 54`)
 	for _, f := range faults(p) {
 		t.Error(f)
+	}
+	for id, want := range map[string]string{"sizes-read": ", half of them ", "lanes-read": ", half of them "} {
+		p.wait(fmt.Sprintf(`document.getElementById(%q).innerText.includes(%q)`, id, want))
 	}
 	for _, open := range []bool{false, true} {
 		if open {

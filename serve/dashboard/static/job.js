@@ -1,7 +1,7 @@
 // One job: what is new comes once a second, is added to what is known, and shown.
 
 import { get, patch, jobPath, watch, Problem } from "./api.js";
-import { $, el, set, count, whole, rate, seconds, percent, times, ago, clock, isDark } from "./text.js";
+import { $, el, set, count, whole, rate, seconds, percent, times, ago, clock, few, isDark } from "./text.js";
 import { Lines, means } from "./lines.js";
 import { drawLanes, readLanes } from "./lanes.js";
 import { Nodes } from "./nodes.js";
@@ -16,6 +16,8 @@ export function openJob(name, page) {
   let said = 0, frame = 0, wholeAt = 0, gone = false;
   set($("job-title"), name);
   set($("job-sub"), "");
+  const known = (is) => { $("job-known").hidden = is !== true; $("job-none").hidden = is !== false; };
+  known(); // not yet
   $("facts").replaceChildren();
   $("log").replaceChildren();
   const lines = new Lines(job);
@@ -26,15 +28,24 @@ export function openJob(name, page) {
     state(kind, text, status) {
       if (kind === "token") return page.ask(text);
       page.contact(kind === "open" ? "good" : "bad", kind === "open" ? "connected" : "no contact; trying again");
-      if (kind !== "open" && status === 404) page.banner("There is no such job now. It appears here when it registers.", true);
-      else if (kind !== "open" && status > 0) page.banner(text, true);
+      if (kind !== "open" && status === 404) return unknown();
+      if (kind !== "open" && status > 0) page.banner(text, true);
     },
     event(e) {
       take(job, e);
+      known(true);
       said = Date.now();
       if (!frame) frame = requestAnimationFrame(() => { frame = 0; show(); });
     },
   });
+
+  function unknown() {
+    job.state = null;
+    set($("job-sub"), "");
+    page.banner("", false);
+    page.contact("good", "connected");
+    known(false);
+  }
 
   const span = () => chosen("span");
   async function look() {
@@ -109,7 +120,7 @@ export function take(job, e) {
   }
   job.lanes = [...job.lanes, ...e.lanes].slice(-most.lanes);
   job.log = [...job.log, ...e.log].slice(-most.log);
-  job.fresh = e.complete ? job.log.length : (job.fresh ?? 0) + e.log.length;
+  job.fresh ||= e.complete || e.log.length > 0;
 }
 
 // newest is the mean of a column's newest rounds, each weighed by its time.
@@ -150,16 +161,28 @@ function trouble(job, j, now) {
   return ["", false];
 }
 
-// showLog adds the lines that came since, the newest on top.
+const routine = { out: "left out", back: "back", pace: "of pace" };
+
+// showLog shows what happened, the newest on top. Of many nodes, what happens to one or another all the time is folded by the minute.
 function showLog(job) {
-  const list = $("log"), fresh = Math.min(job.fresh ?? 0, job.log.length);
-  if (fresh === job.log.length) list.replaceChildren();
-  job.fresh = 0;
-  for (const l of job.log.slice(job.log.length - fresh)) {
-    const at = new Date(job.created + 1000 * l.at);
-    list.prepend(el("li", { class: l.kind }, el("time", { dateTime: at.toISOString() }, clock(at)), l.text));
+  if (!job.fresh) return;
+  job.fresh = false;
+  const runs = [];
+  for (const l of job.log) {
+    const run = runs.at(-1);
+    if (run && routine[l.kind] && routine[run[0].kind] && l.at - run[0].at < 60) run.push(l);
+    else runs.push([l]);
   }
-  while (list.childElementCount > most.log) list.lastElementChild.remove();
+  const time = (l) => el("time", { dateTime: new Date(job.created + 1000 * l.at).toISOString() }, clock(job.created + 1000 * l.at));
+  const item = (l) => el("li", { class: l.kind }, time(l), l.text);
+  const open = new Set([...$("log").querySelectorAll("details[open]")].map((d) => d.id));
+  $("log").replaceChildren(...runs.reverse().flatMap((run) => {
+    const lines = run.toReversed().map(item);
+    if (run.length < 4 || job.names?.nodes.length <= few) return lines;
+    const id = "log-" + run[0].at, kinds = Object.entries(routine).map(([kind, words]) => [run.filter((l) => l.kind === kind).length, words]);
+    const said = count(run.length, "change") + ": " + kinds.filter(([n]) => n).map(([n, words]) => n + " " + words).join(", ");
+    return [el("li", { class: "pace" }, time(run.at(-1)), el("details", { id, open: open.has(id) }, el("summary", {}, said), el("ol", {}, ...lines)))];
+  }));
 }
 
 // explain shows why a node has its share.

@@ -1,9 +1,8 @@
 // The newest rounds as a Gantt chart on a canvas: a lane for each node, or of many for each device.
 
-import { $, el, set, seconds, whole, css, median, table, count } from "./text.js";
+import { $, el, set, seconds, whole, css, quantile, quartiles, table, count, few } from "./text.js";
 import { fill } from "./lines.js";
 
-const few = 64; // nodes that have a lane each
 const rounds = 8;
 export const statuses = ["absent", "in", "late", "refused", "lost"];
 
@@ -20,7 +19,7 @@ export function drawLanes(job) {
   }
   const rows = names.nodes.length <= few ? names.nodes.map((name, i) => ({ name, nodes: [i] })) : groups(names.devices);
   const single = names.nodes.length <= few;
-  const tall = single ? Math.max(9, Math.min(22, Math.floor(400 / rows.length))) : Math.max(16, Math.min(34, Math.floor(400 / rows.length)));
+  const tall = single ? Math.max(9, Math.min(22, Math.floor(400 / rows.length))) : Math.max(16, Math.min(160, Math.floor(320 / rows.length)));
   const width = canvas.clientWidth, top = 18, left = tall >= 11 ? Math.min(170, width / 4) : 8, height = top + rows.length * tall + 2;
   const scale = devicePixelRatio || 1;
   if (canvas.width !== Math.round(width * scale) || canvas.height !== Math.round(height * scale)) {
@@ -32,7 +31,7 @@ export function drawLanes(job) {
   c.setTransform(scale, 0, 0, scale, 0, 0);
   c.clearRect(0, 0, width, height);
   const total = lanes.reduce((s, l) => s + l.wait, 0), unit = (width - left) / total;
-  const paint = Object.fromEntries(["compute", "compute-mid", "compute-light", "wait", "late", "lost", "soft", "text", "card"].map((k) => [k, css("--" + k)]));
+  const paint = Object.fromEntries(["compute", "wait", "late", "lost", "soft", "text"].map((k) => [k, css("--" + k)]));
   c.font = "12px system-ui, sans-serif";
   c.textBaseline = "middle";
   if (tall >= 11) {
@@ -78,19 +77,17 @@ function drawNode(c, paint, l, i, x, y, w, h, at) {
   c.fillRect(x, y, Math.max(at(l.seconds[i]), 1), h);
 }
 
-// drawGroup shows how many nodes' times lie: the quickest, the middle one, the slowest.
+// drawGroup shows many nodes as thin lanes, one below the other: the quickest on top, then those that are late, and those that handed in nothing.
 function drawGroup(c, paint, l, nodes, x, y, w, h, at) {
-  const g = gather(l, nodes);
+  const g = gather(l, nodes), n = nodes.length - g.absent, part = (k) => (k > 0 ? Math.max(2, Math.round((h * k) / n)) : 0);
+  const late = part(g.late), lost = part(g.lost), fine = Math.max(h - late - lost, 0);
   c.fillStyle = paint.wait;
   c.fillRect(x, y, w, h);
-  for (const [s, colour] of [[g.most, "compute-light"], [g.middle, "compute-mid"], [g.least, "compute"]]) {
-    c.fillStyle = paint[colour];
-    c.fillRect(x, y, at(s), h);
-  }
-  const part = (n) => (n > 0 ? Math.max(2, (h * n) / nodes.length) : 0), late = part(g.late), lost = part(g.lost);
+  c.fillStyle = paint.compute;
+  for (let k = 0; k < fine; k++) c.fillRect(x, y + k, at(quantile(g.times, (k + 0.5) / fine)), 1);
   c.fillStyle = paint.late;
-  c.fillRect(x, y + h - late, w, late);
-  if (lost) hatch(c, paint.lost, x, y + h - late - lost, w, lost);
+  c.fillRect(x, y + fine, w, late);
+  if (lost) hatch(c, paint.lost, x, y + fine + late, w, lost);
 }
 
 function hatch(c, colour, x, y, w, h) {
@@ -121,7 +118,7 @@ export function gather(l, nodes) {
     else times.push(l.seconds[i]);
   }
   times.sort((a, b) => a - b);
-  return { least: times[0] ?? 0, middle: median(times), most: times[times.length - 1] ?? 0, late, lost, absent };
+  return { times, late, lost, absent };
 }
 
 // groups are the nodes of each device.
@@ -142,14 +139,19 @@ let keyed = null;
 function showKey(single) {
   if (keyed === single) return;
   keyed = single;
-  const kinds = single
-    ? [["compute", "computes"], ["wait", "waits for the others"], ["late", "late"], ["lost", "handed in nothing"]]
-    : [["compute", "up to the quickest node"], ["compute-mid", "the middle one"], ["compute-light", "the slowest"], ["wait", "all wait"], ["late", "share that is late"], ["lost", "share that handed in nothing"]];
+  const kinds = [["compute", "computes"], ["wait", "waits for the others"], ["late", "late"], ["lost", "handed in nothing"]];
   $("lanes-key").replaceChildren(...kinds.flatMap(([k, text]) => {
     const mark = el("span", { class: "swatch" });
     mark.style.background = k === "lost" ? "repeating-linear-gradient(135deg, var(--lost) 0 2px, transparent 2px 5px)" : "var(--" + k + ")";
     return [mark, text];
-  }));
+  }), el("span", { class: "note" }, single ? "" : "the nodes of each device from the quickest, on top, to the slowest"));
+}
+
+// spread says how times lie.
+function spread(times) {
+  if (!times.length) return seconds(0);
+  const [least, low, , high, most] = quartiles(times).map(seconds);
+  return least + " to " + most + (times.length > 4 ? ", half of them " + low + " to " + high : "");
 }
 
 // describe says what a lane shows in a round.
@@ -157,7 +159,7 @@ function describe(l, row) {
   if (row.nodes.length > 1) {
     const g = gather(l, row.nodes);
     const odd = [g.late ? whole(g.late) + " late" : "", g.lost ? whole(g.lost) + " handed in nothing" : "", g.absent ? whole(g.absent) + " without a share" : ""].filter(Boolean);
-    return row.name + ", " + count(row.nodes.length, "node") + ": " + seconds(g.least) + " to " + seconds(g.most) + ", the middle one " + seconds(g.middle) + (odd.length ? "; " + odd.join(", ") : "");
+    return row.name + ", " + count(row.nodes.length, "node") + ": " + spread(g.times) + (odd.length ? "; " + odd.join(", ") : "");
   }
   const i = row.nodes[0], s = Number(l.status[i]);
   if (s === 1 || s === 3) return row.name + ": computed " + seconds(l.seconds[i]) + ", waited " + seconds(Math.max(l.wait - l.seconds[i], 0));
@@ -168,15 +170,15 @@ function describe(l, row) {
 function newest(job) {
   const l = job.lanes[job.lanes.length - 1], all = gather(l, job.names.nodes.map((_, i) => i));
   const odd = (all.late ? ", " + whole(all.late) + " late" : "") + (all.lost ? ", " + whole(all.lost) + " handed in nothing" : "");
-  set($("lanes-read"), "Newest: round " + whole(l.number) + " took " + seconds(l.wait) + "; nodes computed " + seconds(all.least) + " to " + seconds(all.most) + odd + ".");
+  set($("lanes-read"), "Newest: round " + whole(l.number) + " took " + seconds(l.wait) + "; nodes computed " + spread(all.times) + odd + ".");
   const data = $("lanes-data");
   data.ontoggle = () => newest(job);
   if (!data.open) return;
-  const columns = [{ name: drawn.rows.length === job.names.nodes.length ? "Node" : "Device" }, { name: "Nodes", number: true }, { name: "Quickest", number: true }, { name: "Middle", number: true },
-    { name: "Slowest", number: true }, { name: "Late", number: true }, { name: "Handed in nothing", number: true }, { name: "Without a share", number: true }];
+  const columns = [{ name: drawn.rows.length === job.names.nodes.length ? "Node" : "Device" }, { name: "Nodes", number: true }, ...["Quickest", "Lower quartile", "Median", "Upper quartile", "Slowest"].map((name) => ({ name, number: true })),
+    { name: "Late", number: true }, { name: "Handed in nothing", number: true }, { name: "Without a share", number: true }];
   fill("lanes-data", table(columns, drawn.rows.map((r) => {
     const g = gather(l, r.nodes);
-    return [r.name, r.nodes.length, seconds(g.least), seconds(g.middle), seconds(g.most), g.late, g.lost, g.absent];
+    return [r.name, r.nodes.length, ...quartiles(g.times).map(seconds), g.late, g.lost, g.absent];
   })));
 }
 

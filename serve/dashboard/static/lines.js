@@ -1,8 +1,10 @@
 // Lines over time, drawn by uPlot: goodput against equal shares, and shares.
 
-import { $, el, set, rate, whole, clock, colour, dash, css, table } from "./text.js";
+import { $, el, set, rate, whole, clock, colour, dash, css, table, few } from "./text.js";
 
 const smooth = 10; // rounds
+const marks = [0, 1, 3, 10, 30, 100, 300, 1000, 3000, 10000, 30000, 100000, 300000, 1000000];
+const bent = { splits: (_, __, ___, top) => marks.map(Math.log1p).filter((x) => x <= top), values: (_, ticks) => ticks.map((t) => whole(Math.round(Math.expm1(t)))) }; // an axis of log1p
 
 // Lines draws what a job knows into the page's two charts.
 export class Lines {
@@ -46,7 +48,7 @@ export class Lines {
     const t0 = this.job.created / 1000, at = r.at.map((x) => t0 + x);
     const n = span === "whole" ? 1 : smooth;
     this.plots.goodput.setData([at, r.goodput, r.even.map((x) => x || null), means(r.goodput, r.seconds, n), means(r.even, r.even.map((x) => (x > 0 ? 1 / x : 0)), n)]);
-    this.plots.sizes.setData([at, ...names.lines.map((_, k) => r.shares.map((s) => s?.[k] ?? null))]);
+    this.plots.sizes.setData([at, ...names.lines.map((_, k) => r.shares.map((s) => (s ? (this.many ? Math.log1p(s[k]) : s[k]) : null)))]);
     this.read("goodput", null);
     this.read("sizes", null);
     this.tables();
@@ -58,25 +60,27 @@ export class Lines {
       { stroke: faint, width: 1, points: { show: false } }, { stroke: css("--edge"), width: 1, points: { show: false } },
       { stroke: own, width: 2.5, points: { show: false } }, { stroke: even, width: 2, dash: [7, 5], points: { show: false } },
     ]);
+    const many = (this.many = names.nodes?.length > few); // then there are five lines for each device: the least, the quartiles, the most
     this.plot("sizes", names.lines.map((_, k) => {
       const d = this.devices.indexOf(names.of[k]);
-      return { stroke: colour(d), dash: dash(d), width: names.lines.length > 24 ? 1 : 1.6, points: { show: false } };
-    }));
+      return { stroke: colour(d), dash: dash(d), width: many ? [0.5, 0, 2.5, 0, 0.5][k % 5] : names.lines.length > 24 ? 1 : 1.6, points: { show: false } };
+    }), many && this.devices.flatMap((_, d) => [[5, 1, "1f"], [4, 2, "40"]].map(([top, bottom, alpha]) => ({ series: [5 * d + top, 5 * d + bottom], fill: colour(d) + alpha }))));
     const keys = this.devices.map((d, k) => {
       const mark = el("span", { class: "swatch" });
       mark.style.background = colour(k);
       return [mark, d];
     });
-    $("sizes-key").replaceChildren(...keys.flat(), el("span", { class: "note" }, names.nodes?.length > names.lines.length ? "samples a round, mean of each device" : "samples a round, a line for each node"));
+    $("sizes-key").replaceChildren(...keys.flat(), el("span", { class: "note" }, many ? "samples a round, logarithmic: median, half and all of a device's nodes" : "samples a round, a line for each node"));
   }
 
-  plot(id, series) {
+  plot(id, series, bands) {
     const text = css("--soft"), edge = css("--edge");
     const axis = { stroke: text, grid: { stroke: edge, width: 1 }, ticks: { stroke: edge }, font: "12px system-ui, sans-serif" };
     this.plots[id] = new uPlot({
       width: $(id).clientWidth || 600, height: 220, legend: { show: false }, cursor: { points: { show: false }, drag: { x: false, y: false } },
       series: [{}, ...series],
-      axes: [{ ...axis, size: 32, values: (_, ticks) => ticks.map((t) => clock(1000 * t)), space: 90 }, { ...axis, size: 60, values: (_, ticks) => ticks.map((t) => whole(t)) }],
+      bands: bands || [],
+      axes: [{ ...axis, size: 32, values: (_, ticks) => ticks.map((t) => clock(1000 * t)), space: 90 }, { ...axis, size: 60, ...(bands ? bent : { values: (_, ticks) => ticks.map((t) => whole(t)) }) }],
       scales: { x: { time: true }, y: { range: (_, __, top) => [0, top > 0 ? 1.08 * top : 1] } },
       hooks: { setCursor: [(u) => this.read(id, u.cursor.idx)] },
     }, [[], ...series.map(() => [])], $(id));
@@ -93,10 +97,17 @@ export class Lines {
     }
     const shares = r.shares[k];
     if (!shares) return set($("sizes-read"), when + "of another start of the process group.");
-    const named = shares.map((s, i) => [s, this.job.names.lines[i]]);
+    const names = this.job.names;
+    if (this.many) {
+      return set($("sizes-read"), when + this.devices.map((d, i) => {
+        const [least, low, median, high, most] = shares.slice(5 * i, 5 * i + 5).map(number);
+        return d + " " + least + " to " + most + ", half of them " + low + " to " + high + ", median " + median;
+      }).join("; ") + ".");
+    }
+    const named = shares.map((s, i) => [s, names.lines[i]]);
     const some = named.length > 16 ? [...named].sort((a, b) => b[0] - a[0]) : named;
     const more = some.length > 16 ? ", … (largest first)" : "";
-    set($("sizes-read"), when + some.slice(0, 16).map(([s, name]) => name + " " + s.toLocaleString("en", { maximumFractionDigits: 1 })).join(", ") + more + ".");
+    set($("sizes-read"), when + some.slice(0, 16).map(([s, name]) => name + " " + number(s)).join(", ") + more + ".");
   }
 
   // tables fills those that are open.
@@ -110,11 +121,14 @@ export class Lines {
       fill("goodput-data", table(columns, newest.map((k) => [...when(k), rate(r.goodput[k]), rate(r.even[k])])));
     }
     if ($("sizes-data").open && names) {
-      const columns = [...first, ...names.lines.map((name) => ({ name, number: true }))];
-      fill("sizes-data", table(columns, newest.filter((k) => r.shares[k]).map((k) => [...when(k), ...r.shares[k].map((s) => s.toLocaleString("en"))])));
+      const columns = [...first, ...(this.many ? this.devices.map((d) => d + ": least, quartiles, most") : names.lines).map((name) => ({ name, number: true }))];
+      const cells = (shares) => (this.many ? this.devices.map((_, d) => shares.slice(5 * d, 5 * d + 5).map(number).join(" · ")) : shares.map(number));
+      fill("sizes-data", table(columns, newest.filter((k) => r.shares[k]).map((k) => [...when(k), ...cells(r.shares[k])])));
     }
   }
 }
+
+const number = (s) => whole(Math.round(10 * s) / 10);
 
 export const fill = (id, content) => $(id).querySelector(".scroll").replaceChildren(content);
 

@@ -1,9 +1,8 @@
 // The table of nodes: each, or of many the devices, which open.
 
-import { $, el, set, whole, seconds, ago, median, count } from "./text.js";
+import { $, el, set, whole, seconds, ago, quantile, count, few } from "./text.js";
 import { groups } from "./lanes.js";
 
-const few = 64;
 const listed = 50; // nodes of a device that is open, or that were found
 const good = new Set(["in", "new"]), warn = new Set(["late", "refused", "tried", "too slow", "away", "absent"]);
 const words = { in: "takes part", late: "late", refused: "too late to count", lost: "handed in nothing", absent: "no share", new: "begins", tried: "being tried",
@@ -97,7 +96,7 @@ export class Nodes {
         if (!this.open.delete(g.name)) this.open.add(g.name);
         this.show();
       });
-      return el("tr", { class: "group" }, el("td", { class: "name" }, button), el("td", {}), el("td", {}), ...Array.from({ length: 4 }, () => el("td", { class: "n" })), el("td", { class: "text" }));
+      return el("tr", { class: "group" }, el("td", { class: "name" }, button), el("td", {}), el("td", { class: "text" }), ...Array.from({ length: 4 }, () => el("td", { class: "n" })), el("td", { class: "text" }));
     });
     const c = row.cells, of = (list) => g.nodes.map((i) => list[i]).sort((a, b) => a - b);
     c[0].firstChild.setAttribute("aria-expanded", String(open));
@@ -109,7 +108,7 @@ export class Nodes {
     set(c[3], range(share, whole));
     set(c[4], range(micro, whole));
     set(c[5], taken.length ? range(taken, seconds) : "–");
-    set(c[6], seconds(median(wait)));
+    set(c[6], seconds(quantile(wait, 0.5)));
     set(c[7], "");
     return row;
   }

@@ -14,6 +14,8 @@ export function el(tag, props = {}, ...inside) {
   return e;
 }
 
+export const few = 64; // nodes that are shown one by one
+
 // set changes an element's text where it differs: most of a page stays as it is from one second to the next.
 export function set(e, text) {
   text = String(text);
@@ -21,7 +23,8 @@ export function set(e, text) {
 }
 
 export const count = (n, what) => whole(n) + " " + what + (n === 1 ? "" : "s");
-export const whole = (n) => n.toLocaleString("en");
+const english = new Intl.NumberFormat("en"); // toLocaleString makes one for each number
+export const whole = (n) => english.format(n);
 
 export function rate(x) {
   if (!(x > 0)) return "–";
@@ -51,10 +54,9 @@ export function ago(s) {
 
 export const clock = (ms) => new Date(ms).toLocaleTimeString("en-GB");
 
-export function median(sorted) {
-  const n = sorted.length;
-  return n === 0 ? 0 : n % 2 ? sorted[(n - 1) / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
-}
+// quantile is what so great a part of sorted numbers lies below, 0 of none.
+export const quantile = (sorted, part) => sorted[Math.floor(part * (sorted.length - 1))] ?? 0;
+export const quartiles = (sorted) => [0, 0.25, 0.5, 0.75, 1].map((part) => quantile(sorted, part));
 
 // table makes one of columns ({ name, number }) and rows of text.
 export function table(columns, rows) {
