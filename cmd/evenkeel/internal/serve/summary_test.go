@@ -2,6 +2,7 @@ package serve
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"evenkeel/serve"
@@ -20,6 +21,14 @@ func TestCauses(t *testing.T) {
 	}
 	s.Ranks[1] = serve.RankState{Cause: history.Network, Remedy: "Network: slow."} // it says the rest
 	if got := causes(s); !slices.Equal(got, []string{"Network: slow."}) {
+		t.Error(got)
+	}
+	s.Recent.Idle = 0.68
+	if got := causes(s); len(got) != 2 || !strings.HasPrefix(got[1], "Noise: ranks waited for one another in 8.0% of the newest rounds.") {
+		t.Error(got)
+	}
+	s.Deadline = "auto"
+	if got := causes(s); len(got) != 1 {
 		t.Error(got)
 	}
 }
