@@ -217,7 +217,7 @@ def judge(case, url):
     if kind == "network":
         best = equal = statistics.median(seconds[before + 1 : before + 11])
     split = statistics.median(min(slept(case["pace"], slow, n) for n in range(BATCH)) / max(p * s[k] for p, s in zip(paces, shares)) for k in last)
-    late = sum(statistics.mean(seconds[k : k + 5]) > 1.1 * equal for k in range(before, len(seconds) - 4))
+    late = sum(statistics.mean(seconds[k : k + 5]) > 1.1 * equal for k in range(before, len(seconds) - 4) if slow > 1)
     right = named == [kind if r == rank and kind != "none" else "" for r in range(RANKS)]
     return {**case, "named": named, "right": right, "of_best": best / tail, "of_equal": equal / tail, "split": split, "slower_than_equal": late, "seconds": seconds, "shares": shares}
 
