@@ -116,11 +116,8 @@ class Forces(Case):
 
     def loss_of(self, model, batch):
         x = batch[0].clone().requires_grad_()
-        energy = model(x).sum()
-        if not energy.requires_grad or energy.grad_fn is None:
-            return energy
-        found = torch.autograd.grad(energy, x, create_graph=True, allow_unused=True)[0]
-        return energy * 0 if found is None else mse_loss(found, batch[0]) + mse_loss(model(x).sum(1), batch[1].double())
+        found = torch.autograd.grad(model(x).sum(), x, create_graph=True)[0]
+        return mse_loss(found, batch[0]) + mse_loss(model(x).sum(1), batch[1].double())
 
 
 class Penalty(Case):
@@ -234,6 +231,21 @@ class TwoForwards(Case):
         return (a - b).square().mean() + cross_entropy(a, batch[1])
 
 
+class TwoBackwards(Case):
+    """In one micro-step, under no_sync: a rank's sum goes to the others when synchronised is read."""
+
+    def step(self, model, batch, tuner):
+        with model.no_sync():
+            self.one_by_one(model, batch)
+
+    def one_by_one(self, model, batch):
+        cross_entropy(model(batch[0]), batch[1]).backward()
+        model(batch[0]).square().mean().backward()
+
+    def one_process(self, model, samples):
+        self.one_by_one(model, self.collate(samples))
+
+
 class Tied(Texts):
     batches = {}
 
@@ -262,6 +274,19 @@ class Checkpointed(Case):
 
         def forward(self, x):
             return self.out(torch.utils.checkpoint.checkpoint(self.inner, x, use_reentrant=False))
+
+    net = Net
+
+
+class CheckpointedNoise(Checkpointed):
+    """Dropout is drawn once more in the backward pass."""
+
+    most, sizes = float("inf"), SIZES[:2]
+
+    class Net(Checkpointed.Net):
+        def __init__(self):
+            super().__init__()
+            self.inner.append(nn.Dropout(0.5))
 
     net = Net
 
@@ -405,6 +430,36 @@ class WrongDimension(Case):
     def loss_of(self, model, batch):
         x = batch[0].T
         return model(nn.functional.pad(x, (0, 6 - x.shape[1]))).square().mean()
+
+
+class TwoBackwardsInSync(TwoBackwards):
+    refused = "a second backward pass in the micro-step that ends a round"
+
+    def step(self, model, batch, tuner):
+        self.one_by_one(model, batch)
+
+
+class OneForwardTwoBackwards(TwoBackwardsInSync):
+    """DDP does not see the second one."""
+
+    def one_by_one(self, model, batch):
+        out = model(batch[0])
+        cross_entropy(out, batch[1]).backward(retain_graph=True)
+        out.square().mean().backward()
+
+
+class Uncut(Case):
+    """With a deadline batches will be cut: one that cannot be is refused at once."""
+
+    refused, batches, sizes = "its first dimension is not the samples", {"deadline": "1s"}, (([6, 6, 6], [6, 6, 6]),)
+
+    @staticmethod
+    def collate(samples):
+        x, y, i = stack(samples)
+        return x.flatten(), y, i
+
+    def loss_of(self, model, batch):
+        return cross_entropy(model(batch[0].view(-1, 6)), batch[1])
 
 
 class WeightForgotten(Texts):

@@ -73,6 +73,8 @@ class TestCut(unittest.TestCase):
             ([list("abcdef")[:3], X], r"the batch\[0\]\[0\] is a str"),
             (torch.nn.utils.rnn.pack_sequence([torch.zeros(n) for n in range(6, 0, -1)]), "first dimension is not the samples"),
             ([torch.zeros(6, 9, 9) for _ in range(6)], "they may be fields, or a sample each"),
+            (zipped(6, lambda i: (torch.zeros(6, 9, 9), i)), r"the batch\[0\] has 6 parts for 6 samples"),
+            (zipped(6, lambda i: (torch.zeros(3, 9, 9), {"boxes": torch.zeros(6, 4)})), r"the batch\[1\] has 6 parts"),
             ({}, "it is not known how to cut it"),
         ):
             with self.assertRaisesRegex(Usage, says):
@@ -81,6 +83,11 @@ class TestCut(unittest.TestCase):
     def test_as_many_fields_as_samples(self):
         three = (tuple("abc"), ({"k": torch.tensor(1)},) * 3, (7, 8, 9))
         self.assertEqual(structure.cut(three, 3, 1, 3), (("b", "c"), three[1][1:], (8, 9)))
+        with self.assertRaisesRegex(Usage, r"the batch\[0\] has the shape \[9, 2\]"):  # nodes of all graphs, and where each begins
+            structure.cut((torch.zeros(9, 2), torch.tensor([0, 4])), 2, 0, 1)
+        boxes = zipped(3, lambda i: (torch.zeros(3, 9), {"boxes": torch.zeros(1 + i, 4)}, i))  # as many channels, too
+        with self.assertRaisesRegex(Usage, r"the batch\[0\] has 3 parts"):
+            structure.cut(boxes, 3, 0, 1)
         self.assertEqual([len(x) for x in structure.cut((torch.zeros(2, 4), torch.zeros(2)), 2, 1, 2)], [1, 1])
 
     def test_ambiguous(self):
@@ -92,6 +99,11 @@ class TestCut(unittest.TestCase):
             structure.join([torch.zeros(2, 3), torch.zeros(2, 4)], [2, 2])
         with self.assertRaisesRegex(ValueError, "fields, or an item"):
             structure.join([[torch.zeros(3, 4, 4)] * 3] * 2, [3, 3])
+
+
+def zipped(samples, of):
+    """torchvision's collate_fn of detection."""
+    return tuple(zip(*map(of, range(samples))))
 
 
 def same(a, b):

@@ -37,8 +37,8 @@ class GradientCheck:
         """The runs tell nothing, because memory ran out for example."""
         self._abandoned = True
 
-    def parts(self, piece: Any, size: int, cut: Callable[[Any, int, int, int], Any]) -> Iterator[tuple[Any, int]]:
-        """The runs: pieces and their samples. Usage if the parts do not make the whole."""
+    def parts(self, piece: Any, size: int, cut: Callable[[Any, int, int, int], Any], must: bool) -> Iterator[tuple[Any, int]]:
+        """The runs: pieces and their samples. Usage if the parts do not make the whole, or there are none and there must be."""
         hook, model = self._hook, self._hook.model
         if any(isinstance(m, torch.nn.SyncBatchNorm) for m in model.module.modules()):
             return  # its forward pass is one with other ranks, who may have no part in this
@@ -48,6 +48,8 @@ class GradientCheck:
             piece = cut(piece, whole, 0, size)
             two = [(cut(piece, size, 0, first), first), (cut(piece, size, first, size), size - first)]
         except Usage as e:
+            if must:
+                raise
             _log.info("evenkeel: gradients were not checked: %s", e)
             return
         held, before, kept = hook.round, model.require_forward_param_sync, hook.take()
@@ -114,7 +116,7 @@ class GradientCheck:
     def _judge(self, size: int, first: int) -> None:
         off = self._off(0, 1)
         if self._abandoned or self._off(0, 2) > 0.1 * off:
-            _log.info("evenkeel: gradients were not checked: they depend on random numbers of the loop's own")
+            _log.warning("evenkeel: gradients were not checked: they depend on random numbers of the loop's own; the loss must be a mean over the samples of a micro-step")
             return
         raise Usage(
             f"the gradient of {size} samples is not the weighted mean of those of {first} and {size - first} of them: it is off by {off:.2g} of its norm, so sizes that change would change "
@@ -124,29 +126,43 @@ class GradientCheck:
         )
 
 
-class _Plain(torch.overrides.TorchFunctionMode):
-    """No dropout, and no statistics of the batch."""
+_DROPOUT = (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout)
+_DOT, _MULTI_HEAD, _BATCH_NORM = F.scaled_dot_product_attention, F.multi_head_attention_forward, F.batch_norm
 
-    _DROPOUT = (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout)
+
+class _Plain(torch.overrides.TorchFunctionMode):
+    """No dropout, and no statistics of the batch. torch leaves modes out of backward passes, where checkpointed layers compute once more: so the functions
+    of F are replaced as well."""
+
+    def __enter__(self) -> Any:
+        self._were = {f.__name__: getattr(F, f.__name__) for f in (*_DROPOUT, _DOT, _MULTI_HEAD, _BATCH_NORM)}
+        for name, was in self._were.items():
+            setattr(F, name, lambda *args, _was=was, **kwargs: self.__torch_function__(_was, (), args, kwargs))
+        return super().__enter__()
+
+    def __exit__(self, *raised: Any) -> None:
+        super().__exit__(*raised)
+        for name, was in self._were.items():
+            setattr(F, name, was)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
-        if func in self._DROPOUT:
+        if func in _DROPOUT:
             return args[0] if args else kwargs["input"]
         if func is torch.dropout:
             return args[0]
-        if func is F.scaled_dot_product_attention:
+        if func is _DOT:
             args, kwargs["dropout_p"] = (*args[:4],), 0.0
-        elif func is F.multi_head_attention_forward:
+        elif func is _MULTI_HEAD:
             kwargs["training"] = False
-        elif func is F.batch_norm:
+        elif func is _BATCH_NORM:
             return _batch_norm(*args, **kwargs)
         return func(*args, **kwargs)
 
 
 def _batch_norm(x: torch.Tensor, mean: Any, var: Any, weight: Any = None, bias: Any = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5) -> torch.Tensor:
     mean, var = x.new_zeros(x.shape[1]) if mean is None else mean, x.new_ones(x.shape[1]) if var is None else var
-    return F.batch_norm(x, mean, var, weight, bias, False, momentum, eps)
+    return _BATCH_NORM(x, mean, var, weight, bias, False, momentum, eps)
 
 
 class _Random:

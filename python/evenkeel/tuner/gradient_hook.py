@@ -21,6 +21,9 @@ from . import structure
 from .errors import Usage
 
 
+_SECOND = "a second backward pass in the micro-step that ends a round: run all of its backward passes under model.no_sync(); tuner.synchronised sends their sum"
+
+
 @dataclasses.dataclass
 class Round:
     """What one rank does in a round, as far as it is done."""
@@ -62,8 +65,11 @@ class _Empty(torch.nn.Module):
         self.real = real  # for its buffers, which DDP broadcasts
         self.of, self.output = tuple(parameters), output
 
-    def forward(self, *_: Any, **__: Any) -> Any:
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
         nothing = _Nothing.apply(*self.of)
+        for x in structure.tensors((args, kwargs)):
+            if x.requires_grad:  # the loop may ask for gradients with respect to it, and for theirs
+                nothing = nothing + 0 * x.square().sum()
         return nothing if self.output is None else structure.map_tensors(lambda t: t + nothing if t.is_floating_point() else t, self.output)
 
 
@@ -89,6 +95,7 @@ class GradientHook:
         self._absent: Any = None  # what to do with forward passes of a rank without a share: "record", "replay", or None
         self._standing: torch.nn.Module | None = None  # the model, while another one is in its place
         self._joining = False
+        self._sealed = 0  # versions of the gradients when the round ended
         self._options = dist.AllreduceOptions()
         self._options.reduceOp = dist.ReduceOp.SUM
         try:
@@ -136,6 +143,8 @@ class GradientHook:
         began, r, buffer = self._clock(), self.round, bucket.buffer()
         if not self.active:
             raise Usage("backward outside of tuner.steps(): the other ranks take no part in it; train within the loop, or under model.no_sync()")
+        if r.over:
+            raise Usage(_SECOND)
         if r.buckets == 0 and not r.total:
             r.count = torch.tensor([float(r.weight)], dtype=torch.float64, device=buffer.device)
             r.counting = self._add_up(r.count)
@@ -179,6 +188,18 @@ class GradientHook:
                 r.sums.append(_square(buffer))
             self.spent += self._clock() - since
         r.adding = []
+        torch.autograd.Variable._execution_engine.queue_callback(self._seal)  # after DDP's own
+
+    def _seal(self) -> None:
+        self._sealed = self._versions()
+
+    def _versions(self) -> int:
+        return sum(p.grad._version for p in self.parameters if p.grad is not None)
+
+    def ended(self) -> None:
+        """Usage if a backward pass followed the one whose gradients went to the other ranks. By the same forward pass it does not reach DDP."""
+        if self._sealed != self._versions():
+            raise Usage(f"p.grad has changed since the round ended. Either it was {_SECOND}; or clip and unscale gradients only after tuner.synchronised was read")
 
     def join(self) -> None:
         """A backward pass without gradients, which sends the accumulated gradients to the other ranks by the same collectives."""

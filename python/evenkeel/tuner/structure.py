@@ -18,6 +18,11 @@ def map_tensors(of: Callable[[torch.Tensor], torch.Tensor], x: Any) -> Any:
     return x if parts is None else _of_parts(x, [map_tensors(of, v) for v in parts])
 
 
+def tensors(x: Any) -> list[torch.Tensor]:
+    """Those that x is made of."""
+    return [x] if isinstance(x, torch.Tensor) else [t for v in _parts(x) or () for t in tensors(v)]
+
+
 def cut(batch: Any, samples: int, begin: int, end: int) -> Any:
     """Samples begin to end of a batch; tensors share its memory. By this rule: the first dimension of every tensor and array is the samples; a list or tuple
     has either fields, each of which is cut, or one item for each sample; numbers, None and tensors without a dimension belong to all samples. Usage for any
@@ -44,7 +49,7 @@ def _cut(x: Any, samples: int, begin: int, end: int, what: str) -> Any:
         return x
     items = _items(x, samples)
     if items is None:
-        raise Usage(f"{what} has {samples} tensors for {samples} samples: they may be fields, or a sample each. {_REMEDY}")
+        raise _Either(f"{what} has {samples} parts for {samples} samples: they may be fields, or a sample each. {_REMEDY}")
     if items:
         return type(x)(x[begin:end])
     parts = _parts(x)
@@ -52,6 +57,10 @@ def _cut(x: Any, samples: int, begin: int, end: int, what: str) -> Any:
         cuts = [_cut(v, samples, begin, end, f"{what}[{k!r}]") for k, v in zip(_keys(x), parts)]
         return x if all(c is v for c, v in zip(cuts, parts)) else _of_parts(x, cuts)
     raise Usage(f"{what} is a {type(x).__name__}, and it is not known how to cut it. {_REMEDY}")
+
+
+class _Either(Usage):
+    """A batch that can be cut in two ways."""
 
 
 _SHARED = (bool, int, float, complex)
@@ -70,10 +79,10 @@ def join(batches: list[Any], samples: list[int]) -> Any:
             raise ValueError(f"samples of different shapes: {e}") from e
     if hasattr(first, "shape"):
         raise ValueError(f"{type(first).__name__}: only tensors are joined")
-    kinds = [_items(b, n) for b, n in zip(batches, samples)]
-    if None in kinds:
+    kinds = {_items(b, n) for b, n in zip(batches, samples)} - {None}  # what one of them is, all are
+    if not kinds:
         raise ValueError("fields, or an item for each sample")
-    if any(kinds):
+    if True in kinds:
         return type(first)(v for b in batches for v in b)
     parts = [_parts(b) for b in batches]
     return first if parts[0] is None else _of_parts(first, [join(list(field), samples) for field in zip(*parts)])
@@ -83,17 +92,25 @@ def _items(x: Any, samples: int) -> bool | None:
     """Whether a list or tuple has an item for each sample, not fields; None if it may be either, as three images of three channels."""
     if not isinstance(x, (list, tuple)) or hasattr(x, "_fields") or len(x) != samples:
         return False
-    fields = [_divides(v, samples) for v in x]
-    if None in fields or not any(fields):
-        return True
-    images = all(isinstance(v, torch.Tensor) and v.dim() > 1 for v in x) and len({v.dim() for v in x}) == 1
-    return None if images else False
+    fields, kinds = [_divides(v, samples) for v in x], {_kind(v) for v in x}
+    if None in fields:
+        return len(kinds) == 1
+    return True if not any(fields) else False if len(kinds) > 1 or kinds == {1} else None
+
+
+def _kind(x: Any) -> Any:
+    """What is alike in all samples of a list, and seldom in all fields of a batch."""
+    if hasattr(x, "shape"):
+        return len(x.shape)
+    return tuple(x) if isinstance(x, Mapping) else frozenset(map(_kind, x)) if isinstance(x, (list, tuple)) else type(x)
 
 
 def _divides(x: Any, samples: int) -> bool | None:
     """Whether a part of a batch would be cut, not shared by all samples; None if it cannot be cut."""
     try:
         return _cut(x, samples, 0, 0, "") is not x
+    except _Either:
+        return True
     except Usage:
         return None
 

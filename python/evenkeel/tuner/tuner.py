@@ -255,7 +255,7 @@ class Tuner:
             size, first = self._following, False
 
     def _checked(self, check: GradientCheck, work: MicroSteps, piece: Any, size: int) -> Iterator[Any]:
-        for part, n in check.parts(piece, size, work.cut):
+        for part, n in check.parts(piece, size, work.cut, work.batches.dealing):
             self._hook.active, self._hook.called = True, 0
             s = self._step = _MicroStep(n, checking=True)
             if not self._weighted:
@@ -297,6 +297,8 @@ class Tuner:
             s.joined = True
             hook.join()
         s.over, hook.active = r.over, False
+        if s.over and s.asked:
+            hook.ended()
         if s.over:
             x.finish(r)
 
