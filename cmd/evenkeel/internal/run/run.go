@@ -296,8 +296,9 @@ func (w *watch) save(r *Cmd, format, file string) error {
 		var sizes export.Sizes
 		w.control.SettleLimits()
 		if err == nil {
-			end, form := w.setup.end(w.agent, w.round.Plan.Sizes), export.Format{}
+			var form export.Format
 			if form, err = export.Find(format); err == nil {
+				end := w.setup.end(w.agent, w.round.Plan.Sizes)
 				end.Equal = form.Equal
 				sizes, err = export.FromRun(end, r.LRScaling)
 			}
