@@ -259,9 +259,11 @@ class Misuse(File):
         self.assertEqual(last.stride(), want["last"].to(memory_format=torch.channels_last).stride())
 
     def test_two_creators(self):
+        named = {"w": (torch.zeros(3_000_000), 1)}  # made here: torch's threads do not outlive a fork
+
         def child(i):
             try:
-                with checkpoint.create(self.path, {"w": (torch.zeros(3_000_000), 1)}) as ck:
+                with checkpoint.create(self.path, named) as ck:
                     ck.restore()
                     ck.save(i)
                     ck.wait()
