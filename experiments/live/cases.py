@@ -249,6 +249,10 @@ def scene(i, g):
     return pixels(i, g, 32), {"boxes": torch.cat([corner, corner + 6 + 8 * torch.rand(count, 2, generator=g)], 1), "labels": 1 + torch.arange(count) % 2, "masks": masks}, i
 
 
+def cut_fields(batch, begin, end):
+    return tuple(field[begin:end] for field in batch)
+
+
 def zipped(some):
     return tuple(zip(*some))
 
@@ -313,11 +317,11 @@ def vits(dropout=0.0):
     return timm.create_model("vit_tiny_patch16_224", img_size=16, patch_size=8, embed_dim=16, depth=2, num_heads=2, num_classes=3, drop_rate=dropout, drop_path_rate=dropout)
 
 
-RETINA = case("torchvision", "RetinaNet, tuple(zip(*batch))", lambda: Detector(tv.models.detection.RetinaNet), scene, detection, collate=zipped, cut=lambda b, i, j: tuple(f[i:j] for f in b))
+RETINA = case("torchvision", "RetinaNet, tuple(zip(*batch))", lambda: Detector(tv.models.detection.RetinaNet), scene, detection, collate=zipped, cut=cut_fields)
 also(RETINA, "not cut", cut=None, limits=("cut",))
-FASTER = case("torchvision", "Faster R-CNN", lambda: Detector(tv.models.detection.FasterRCNN, **RCNN), scene, detection, collate=zipped, cut=RETINA.cut, refused=True)
+FASTER = case("torchvision", "Faster R-CNN", lambda: Detector(tv.models.detection.FasterRCNN, **RCNN), scene, detection, collate=zipped, cut=cut_fields, refused=True)
 also(FASTER, "check=False", check=False, refused=False, reference="micro-steps")
-case("torchvision", "Mask R-CNN, check=False", lambda: Detector(tv.models.detection.MaskRCNN, **RCNN), scene, detection, collate=zipped, cut=RETINA.cut, check=False, reference="micro-steps", ddp=UNUSED)
+case("torchvision", "Mask R-CNN, check=False", lambda: Detector(tv.models.detection.MaskRCNN, **RCNN), scene, detection, collate=zipped, cut=cut_fields, check=False, reference="micro-steps", ddp=UNUSED)
 case("torchvision", "FCN, dict of outputs, pixels without a label", segmenter, area, segmentation, weight=lambda b: int((b[1] != 255).sum()))
 case("torchvision", "ShuffleNet, batch normalisation", shuffle, large, classes, reference="micro-steps")
 case("torchvision", "ShuffleNet, SyncBatchNorm", lambda: nn.SyncBatchNorm.convert_sync_batchnorm(shuffle()), large, classes, reference="micro-steps", limits=("whole", "cut"))
@@ -592,7 +596,7 @@ also(VAE, "its own sum", loss=elbo, refused=True)
 also(VAE, "its own sum and noise", net=lambda: Vae(False), loss=elbo, refused=True, warned=True)
 case("torch", "siamese_network", Siamese, lambda i, g: (pixels(i, g), pixels(i, g), float(i % 2), i), lambda m, b: F.binary_cross_entropy(m(b[0], b[1]), b[2]))
 case("torch", "super_resolution", lambda: nn.Sequential(nn.Conv2d(3, 8, 3, 1, 1), nn.ReLU(), nn.Conv2d(8, 12, 3, 1, 1), nn.PixelShuffle(2)), lambda i, g: (pixels(i, g, 8), pixels(i, g), i), lambda m, b: F.mse_loss(m(b[0]), b[1]))
-REINFORCE = case("torch", "reinforce", mlp, rewarded, reinforce(False), collate=episodes)
+REINFORCE = case("torch", "reinforce", mlp, rewarded, reinforce(False), collate=episodes, cut=cut_fields)
 also(REINFORCE, "returns normalised over the batch", loss=reinforce(True), refused=True)
 case("torch", "potential, energies and forces", lambda: mlp(25, 1), atoms, forces)
 BAG = case("torch", "EmbeddingBag, offsets", Bag, sequence, lambda m, b: F.cross_entropy(m(b[0], b[1]), b[2] % 3), collate=offsets, limits=("cut",))

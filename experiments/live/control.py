@@ -168,26 +168,27 @@ def main():
     parser.add_argument("--json", action="store_true")
     job = parser.parse_args()
     began, done, rows = time.monotonic(), 0, []
+    if not job.json:
+        print(f"torch {torch.__version__}, {job.rounds} rounds of {BATCH} samples, {job.seeds} seeds; over control: geometric mean and 95% interval of pairs")
     with service() if {"service", "deadline"} & set(job.only) else contextlib.nullcontext() as url:
-        for job.noise in job.noise[:]:
+        noises = len(job.noise)
+        for job.noise in job.noise:
             found = {c: [] for c in job.only}
             for job.seed in range(job.seeds):
                 for job.contender in job.only:
                     found[job.contender].append(run(job, url))
                 done += 1
-                left = (time.monotonic() - began) / done * (job.seeds * 3 - done)
+                left = (time.monotonic() - began) / done * (job.seeds * noises - done)
                 print(f"noise {job.noise}, seed {job.seed + 1} of {job.seeds}; at most {left:.0f} s left  ", end="\r", file=sys.stderr, flush=True)
             base = found.get("control") or found[job.only[0]]
             for c, speeds in found.items():
                 mean, half = interval([s / b for s, b in zip(speeds, base)])
                 rows.append({"noise": job.noise, "contender": c, "samples_per_second": statistics.fmean(speeds), "over_control": mean, "interval": half})
+                if not job.json:
+                    print(f"noise {job.noise:.0%}  {c:9s} {rows[-1]['samples_per_second']:6.0f} samples/s  {mean:.3f} ±{half:.3f}", flush=True)
     print(file=sys.stderr)
     if job.json:
         print(json.dumps({"torch": torch.__version__, "seeds": job.seeds, "rounds": job.rounds, "rows": rows}))
-        return
-    print(f"torch {torch.__version__}, {job.rounds} rounds of {BATCH} samples, {job.seeds} seeds; over control: geometric mean and 95% interval of pairs")
-    for r in rows:
-        print(f"noise {r['noise']:.0%}  {r['contender']:9s} {r['samples_per_second']:6.0f} samples/s  {r['over_control']:.3f} ±{r['interval']:.3f}")
 
 
 if __name__ == "__main__":

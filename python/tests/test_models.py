@@ -231,6 +231,16 @@ class TwoForwards(Case):
         return (a - b).square().mean() + cross_entropy(a, batch[1])
 
 
+class TwoForwardsAndBuffers(TwoForwards):
+    """With a deadline, one rank ends its round within a backward pass, and another after it, with one forward pass more."""
+
+    batches, sizes = {"deadline": "1s"}, (([13, 5, 2], [4, 3, 2], (0.02, [0.01] * 3)), ([11, 0, 9], [4, 1, 5], (0.02, [0.01] * 3)))
+
+    @staticmethod
+    def net():
+        return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8).eval(), nn.Linear(8, 3))
+
+
 class TwoBackwards(Case):
     """In one micro-step, under no_sync: a rank's sum goes to the others when synchronised is read."""
 
@@ -433,7 +443,7 @@ class WrongDimension(Case):
 
 
 class TwoBackwardsInSync(TwoBackwards):
-    refused = "a second backward pass in the micro-step that ends a round"
+    refused = "in the micro-step that ends a round: run all of its passes under model.no_sync()"
 
     def step(self, model, batch, tuner):
         self.one_by_one(model, batch)

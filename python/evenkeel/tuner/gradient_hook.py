@@ -21,7 +21,7 @@ from . import structure
 from .errors import Usage
 
 
-_SECOND = "a second backward pass in the micro-step that ends a round: run all of its backward passes under model.no_sync(); tuner.synchronised sends their sum"
+_SECOND = "a second backward pass, or a forward pass for it, in the micro-step that ends a round: run all of its passes under model.no_sync(); tuner.synchronised sends their sum"
 
 
 @dataclasses.dataclass
@@ -143,8 +143,6 @@ class GradientHook:
         began, r, buffer = self._clock(), self.round, bucket.buffer()
         if not self.active:
             raise Usage("backward outside of tuner.steps(): the other ranks take no part in it; train within the loop, or under model.no_sync()")
-        if r.over:
-            raise Usage(_SECOND)
         if r.buckets == 0 and not r.total:
             r.count = torch.tensor([float(r.weight)], dtype=torch.float64, device=buffer.device)
             r.counting = self._add_up(r.count)
@@ -234,10 +232,15 @@ class GradientHook:
             self._absent = None
 
     def _enter(self, model: Any, _: Any) -> None:
-        if not (self.active or self._joining) or not torch.is_grad_enabled():
+        if not (self.active or self._joining):
+            return
+        model.require_forward_param_sync = False  # buffers were sent as the round began, and other ranks may have fewer forward passes
+        if not torch.is_grad_enabled():
             return
         output = None
         if not self._joining:
+            if self.round.over:  # before DDP, whose forward pass may wait for the other ranks
+                raise Usage(_SECOND)
             self.called += 1
             if self._absent != "replay" or self.called > len(self.outputs):
                 return
