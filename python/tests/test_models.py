@@ -394,6 +394,15 @@ class Sum(Case):
         return cross_entropy(model(batch[0]), batch[1], reduction="sum")
 
 
+class SumTimeFirst(TimeFirst):
+    """The check cuts by the job's own function, if there is one."""
+
+    refused, batches = "must be a mean over the samples", {"cut": lambda b, i, j: (b[0][:, i:j], *(field[i:j] for field in b[1:]))}
+
+    def loss_of(self, model, batch):
+        return super().loss_of(model, batch) * len(batch[2])
+
+
 class Contrastive(Case):
     refused = "must not compare samples with one another"
 

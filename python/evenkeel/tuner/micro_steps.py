@@ -19,7 +19,7 @@ class MicroSteps:
 
     def __init__(self, batches: Batches, cap: int, least: int, sizes: Sequence[int], clock: Callable[[], float], cut: Callable[[Any, int, int], Any] | None = None):
         self.batches, self._cap, self._least, self._sizes, self._clock = batches, cap or 1 << 30, least, sorted(sizes), clock
-        self._own_cut = cut
+        self.own_cut = cut
         batches.divide = lambda plan, share: divide(share, self._node_of(plan, share))
         self.epoch(iter(()))
 
@@ -123,7 +123,7 @@ class MicroSteps:
         piece, size = parts[0]
         if len(parts) > 1:
             try:
-                if self._own_cut:
+                if self.own_cut:
                     raise ValueError("only batches that are cut by the rule are joined")
                 piece, size = structure.join([p for p, _ in parts], [n for _, n in parts]), sum(n for _, n in parts)
             except ValueError:  # padded to different lengths, say: one of them
@@ -133,8 +133,8 @@ class MicroSteps:
 
     def cut(self, batch: Any, samples: int, begin: int, end: int) -> Any:
         """Samples begin to end of a batch of so many."""
-        if self._own_cut and (begin, end) != (0, samples):
-            return self._own_cut(batch, begin, end)
+        if self.own_cut and (begin, end) != (0, samples):
+            return self.own_cut(batch, begin, end)
         return structure.cut(batch, samples, begin, end)
 
     def did(self, size: int, seconds: float) -> None:

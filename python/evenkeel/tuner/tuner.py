@@ -223,7 +223,7 @@ class Tuner:
         size, first, stale = work.size(), True, None
         while first or size:
             piece, size = work.take(size)
-            if self._check is not None and size > 1 and (work.batches.dealing or not structure.ambiguous(piece, size)):
+            if self._check is not None and size > 1 and (work.batches.dealing or work.own_cut or not structure.ambiguous(piece, size)):
                 check, self._check = self._check, None
                 yield from self._checked(check, work, piece, size)
             last = work.last(size)
