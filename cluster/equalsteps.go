@@ -10,7 +10,7 @@ import (
 
 // AllocateEqual writes into sizes the shares of the round that finishes soonest if every node with a share makes the same
 // number of micro-steps, as the ranks of FSDP, DeepSpeed and Megatron-LM must. The micro-steps of a share differ by at most
-// one sample; a node with Shapes takes two neighbouring ones. A node gets 0 where the others finish sooner without it.
+// one sample. A node gets 0 where the others finish sooner without it.
 // It returns the latest finish time in seconds, and the number of micro-steps.
 //
 // It tries every number of micro-steps that can be the best, and for each searches the common finish time. With nodes that
@@ -153,8 +153,8 @@ func (e *equalSteps) leaveOut(most int) int {
 // floor is the largest share of a node up to b, 0 if there is none.
 func (e *equalSteps) floor(i, b int) int {
 	n := &e.c.Nodes[i]
-	small, large, more := n.parts(b, e.steps)
-	return small*(e.steps-more) + large*more
+	small, more := n.parts(b, e.steps)
+	return small*e.steps + more
 }
 
 // finish is when a node is done with a share; 0 without one.
@@ -163,23 +163,15 @@ func (e *equalSteps) finish(i, b int) float64 {
 		return 0
 	}
 	n := &e.c.Nodes[i]
-	small, large, more := n.parts(b, e.steps)
-	return e.perf[i].Overhead + e.perf[i].PerSample*(float64(e.steps-more)*n.stepCost(small)+float64(more)*n.stepCost(large))
+	small, more := n.parts(b, e.steps)
+	return e.perf[i].Overhead + e.perf[i].PerSample*(float64(e.steps-more)*n.stepCost(small)+float64(more)*n.stepCost(small+1))
 }
 
-// parts are so many micro-steps of about equal size, with up to b samples together: more of them are large, the others small.
-func (n *Node) parts(b, steps int) (small, large, more int) {
+// parts are so many micro-steps, with up to b samples together: more of them have a sample above small.
+func (n *Node) parts(b, steps int) (small, more int) {
 	small = n.floorStep(b / steps)
-	if small == 0 {
-		return 0, 0, 0
+	if small > 0 && n.floorStep(small+1) > small {
+		more = min(b-small*steps, steps)
 	}
-	large = small + 1
-	if len(n.Shapes) > 0 {
-		at, _ := slices.BinarySearch(n.Shapes, large)
-		large = n.Shapes[min(at, len(n.Shapes)-1)]
-	}
-	if large <= small || large > n.Limit {
-		return small, 0, 0
-	}
-	return small, large, min((b-small*steps)/(large-small), steps)
+	return small, more
 }

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -70,6 +71,9 @@ func TestEqualSteps(t *testing.T) {
 		r := Run{Cluster: c, GlobalBatch: c.GlobalBatch, Equal: true}
 		for i := range 1 + random.IntN(6) {
 			c.Nodes = append(c.Nodes, cluster.Node{Name: fmt.Sprint(i), Device: "d", Limit: 1 + random.IntN(40)})
+			if random.IntN(4) == 0 {
+				c.Nodes[i].Shapes, c.Nodes[i].Limit = []int{1, 2, 5, 11}, 40
+			}
 			r.Performance = append(r.Performance, cluster.Performance{Overhead: random.Float64(), PerSample: 0.01 + random.Float64()})
 		}
 		s, err := FromRun(r, "")
@@ -83,6 +87,11 @@ func TestEqualSteps(t *testing.T) {
 		for i, n := range s.Nodes {
 			if n.Share > 0 && (n.MicroSteps != s.EqualSteps || n.Share < n.MicroSteps || n.MicroBatch > c.Nodes[i].Limit) {
 				t.Fatalf("%d steps: %+v", s.EqualSteps, n)
+			}
+			for k := range n.MicroSteps { // as the script cuts the share
+				if part := n.Share*(k+1)/n.MicroSteps - n.Share*k/n.MicroSteps; c.Nodes[i].Shapes != nil && !slices.Contains(c.Nodes[i].Shapes, part) {
+					t.Fatalf("%+v: %d samples, and it takes %v", n, part, c.Nodes[i].Shapes)
+				}
 			}
 		}
 		if err := Write(&bytes.Buffer{}, "deepspeed", s); err != nil {
