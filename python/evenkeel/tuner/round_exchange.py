@@ -39,7 +39,8 @@ class RoundExchange:
         self._clock = clock
         self.group = model.process_group
         self.rank, self.ranks = dist.get_rank(self.group), dist.get_world_size(self.group)
-        self.device = next(p for p in model.module.parameters() if p.requires_grad).device
+        self._parameters = [p for p in model.module.parameters() if p.requires_grad]
+        self.device = self._parameters[0].device
         self.shared = False  # whether the ranks have anything to exchange
         self.late = False  # a round's vector is read a round later (CUDA)
         self.spent = 0.0  # seconds of this object's own work, in this round
@@ -51,7 +52,6 @@ class RoundExchange:
         self._waited = self._gap = 0.0  # seconds for the loader in the round before, and in which the device had nothing to do before this one
         self._norm: torch.Tensor | None = None  # of the gradient of the round before, where vectors are read late
         self._probe, self._probe_after, self._link = False, 0.0, 0.0  # links are to be measured, not before then; seconds for a message
-        self._message = link.message([p for p in model.module.parameters() if p.requires_grad])
         self._vector = round_vector.RoundVector(self.rank, self.ranks)
 
     def begin(self, batches: Batches, own: "client.Client | LocalClient | None", first: client.Plan | None, serving: bool) -> None:
@@ -196,7 +196,7 @@ class RoundExchange:
 
     def _measure_link(self) -> None:
         began = self._clock()
-        self._link = link.seconds(self.group, self.rank, self.ranks, self._message)
+        self._link = link.seconds(self.group, self.rank, self.ranks, link.message(self._parameters))
         now = self._clock()
         self._probe_after = now + (now - began) / _PROBING
 
@@ -217,8 +217,8 @@ class RoundExchange:
         if norm > 0:
             body["norm_squared"] = norm
         self._client.offer(body, past.plan)
-        alone = past.wait - max(d.seconds + d.input for d in past.did)
-        self._probe = self.device.type == "cpu" and self.ranks > 2 and alone > _EXCHANGING * past.wait and self._clock() >= self._probe_after and isinstance(self._client, client.Client)
+        if not self._alike and self.device.type == "cpu" and self.ranks > 2 and self._clock() >= self._probe_after:
+            self._probe = past.wait - max(d.seconds + d.input for d in past.did) > _EXCHANGING * past.wait
 
     def close(self) -> None:
         if self._arriving is not None:

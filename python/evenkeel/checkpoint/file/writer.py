@@ -52,7 +52,6 @@ class Writer(Reader):
             return free[0]
         return min((i for i in usable if self._slots[i].sequence < newest), key=lambda i: self._slots[i].sequence, default=None)
 
-
     def _work(self):
         hashes, error, poison, slot, pace = {}, None, False, 0, None
         while True:
