@@ -13,11 +13,8 @@ import math
 import multiprocessing
 import os
 import random
-import re
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -30,6 +27,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 import evenkeel
 import processes
+from faults import service
 
 PACES = [1.0, 1.5, 2.0, 4.0]
 BATCH, SECONDS = 128, 0.001  # of a global batch; of a sample at pace 1
@@ -90,7 +88,8 @@ def tuned(job, device, ddp, optimizer, x, y):
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_sampler=batches)
     started = start()
     for inputs, labels in tuner.steps(loader):
-        device.compute(len(inputs) if tuner.counts or not batches.round else 0)
+        checking = not batches.round  # the gradient check computes, too; a rank without a share does not
+        device.compute(len(inputs) if tuner.counts or checking else 0)
         cross_entropy(ddp(inputs), labels).backward()
         if tuner.synchronised:
             optimizer.step()
@@ -132,24 +131,6 @@ def run(job, url):
     return results.get()
 
 
-@contextlib.contextmanager
-def service():
-    """The address of a service of its own."""
-    with tempfile.TemporaryDirectory() as folder, open(os.path.join(folder, "log"), "w+") as log:
-        p = subprocess.Popen([os.environ["EVENKEEL"], "serve", "--listen", "127.0.0.1:0"], stdout=log, stderr=log, cwd=folder)
-        try:
-            for _ in range(100):
-                log.seek(0)
-                if found := re.search(r"http://127\.0\.0\.1:\d+", log.read()):
-                    yield found.group()
-                    return
-                time.sleep(0.1)
-            sys.exit("the service did not start")
-        finally:
-            p.terminate()
-            p.wait()
-
-
 def interval(ratios):
     """The geometric mean, and half of its 95% interval as a share of it."""
     logs = [math.log(r) for r in ratios]
@@ -171,14 +152,14 @@ def main():
     if not job.json:
         print(f"torch {torch.__version__}, {job.rounds} rounds of {BATCH} samples, {job.seeds} seeds; over control: geometric mean and 95% interval of pairs")
     with service() if {"service", "deadline"} & set(job.only) else contextlib.nullcontext() as url:
-        noises = len(job.noise)
-        for job.noise in job.noise:
+        noises = job.noise
+        for job.noise in noises:
             found = {c: [] for c in job.only}
             for job.seed in range(job.seeds):
                 for job.contender in job.only:
                     found[job.contender].append(run(job, url))
                 done += 1
-                left = (time.monotonic() - began) / done * (job.seeds * noises - done)
+                left = (time.monotonic() - began) / done * (job.seeds * len(noises) - done)
                 print(f"noise {job.noise}, seed {job.seed + 1} of {job.seeds}; at most {left:.0f} s left  ", end="\r", file=sys.stderr, flush=True)
             base = found.get("control") or found[job.only[0]]
             for c, speeds in found.items():
