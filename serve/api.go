@@ -61,9 +61,7 @@ func (s *Server) routes() http.Handler {
 	s.healthRoutes(api)
 	mux.Handle("GET /{$}", dashboard.Handler())
 	mux.Handle("GET /static/{file}", dashboard.Handler()) // not /static/: then it would send on /static with all that follows it
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		writeProblem(w, http.StatusNotFound, "no such route; /openapi.json describes those there are")
-	})
+	mux.HandleFunc("/", noRoute)
 	return s.guard(mux)
 }
 

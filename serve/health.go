@@ -107,7 +107,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			return
 		}
 		if path.Clean(r.URL.Path) != r.URL.Path { // it would be sent on
-			writeProblem(w, http.StatusNotFound, "no such route; /openapi.json describes those there are")
+			noRoute(w, r)
 			return
 		}
 		if r.URL.Path != "/livez" && r.URL.Path != "/readyz" { // of those who watch over the service
@@ -172,6 +172,10 @@ func writeProblem(w http.ResponseWriter, status int, detail string) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(huma.ErrorModel{Title: http.StatusText(status), Status: status, Detail: detail})
+}
+
+func noRoute(w http.ResponseWriter, _ *http.Request) {
+	writeProblem(w, http.StatusNotFound, "no such route; /openapi.json describes those there are")
 }
 
 // said is how many bytes a problem has in all, and so how much of a request it repeats at most.
