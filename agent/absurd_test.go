@@ -80,7 +80,7 @@ func mustEmbedded(t *testing.T) *Trained {
 	return p
 }
 
-// A node that always reports the same is counted, and the others are not affected.
+// A node that always reports the same is counted as frozen, and nothing else is counted.
 func TestFrozenReports(t *testing.T) {
 	c := agenttest.Lines(t, 60, 0.1, 0.1, 0.1)
 	l := &lying{scripted: scripted{slow: []float64{1, 1, 1}}}

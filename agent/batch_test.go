@@ -162,7 +162,7 @@ func TestBatchOfManyNodes(t *testing.T) {
 	}
 }
 
-// At most batchNodes nodes are looked at, evenly over the cluster, and all nodes of a smaller cluster.
+// At most batchNodes nodes are looked at, and all nodes of a smaller cluster.
 func TestBatchOfWhichNodes(t *testing.T) {
 	for nodes, want := range map[int]int{1: 1, batchNodes - 1: batchNodes - 1, batchNodes: batchNodes, batchNodes + 1: 512, 2 * batchNodes: 1024, 2*batchNodes + 1: 683} {
 		per := make([]float64, nodes)

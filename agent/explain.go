@@ -36,7 +36,7 @@ type Part struct {
 	Since   int     `json:"since,omitempty"`  // round, from 1, in which it fell silent
 	Cost    float64 `json:"cost,omitempty"`   // of its last loss or trial, in rounds of the others
 	Next    int     `json:"next,omitempty"`   // round, from 1, of the next trial
-	Unknown bool    `json:"unknown,omitzero"` // none of its gradients was accepted yet
+	Unknown bool    `json:"unknown,omitzero"` // no accepted gradient of it is known
 }
 
 // Explain adds the control's decisions about a node to an explanation: Agent.Explain explains only sizes.

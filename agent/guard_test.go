@@ -274,8 +274,8 @@ func TestGuardBelievesAsTheModelAlone(t *testing.T) {
 	}
 }
 
-// Trials of a node that is too slow count for neither controller: a network that always chooses as the model has no regret in any
-// round.
+// Trials of a node that is too slow count for neither controller: here a network that chooses as the model has no regret in 600
+// rounds.
 func TestGuardTakesTrialsForNobodysLoss(t *testing.T) {
 	c := agenttest.Lines(t, 60, 0.01, 0.01, 0.01, 0.01)
 	slow, err := profile.New("d", "w", []profile.Point{{MicroBatch: 1, Seconds: 1.5}, {MicroBatch: 64, Seconds: 3.4}}, "test")
