@@ -3,9 +3,10 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .trainers.equal_steps import EqualSteps
     from .tuner import Steps, Tuner
 
-__all__ = ["Steps", "Tuner"]
+__all__ = ["EqualSteps", "Steps", "Tuner"]
 
 
 def __getattr__(name: str) -> Any:
@@ -17,6 +18,10 @@ def __getattr__(name: str) -> Any:
             return metadata.version("evenkeel-training")
         except metadata.PackageNotFoundError:  # a checkout on PYTHONPATH
             return "0+checkout"
+    if name == "EqualSteps":
+        from .trainers import equal_steps
+
+        return equal_steps.EqualSteps
     if name in __all__:
         from . import tuner
 

@@ -71,11 +71,28 @@ class TestLocal(unittest.TestCase):
         for _ in range(2000):
             paces = [rng.lognormvariate(0, 1.5) for _ in range(rng.randint(1, 9))]
             batch = rng.randint(len(paces), 300)
-            shares = local.fill(batch, paces)
+            shares = local.fill(batch, paces, 1, [0] * len(paces))
             self.assertEqual(sum(shares), batch)
             self.assertGreaterEqual(min(shares), 1)
             self.assertAlmostEqual(max(p * s for p, s in zip(paces, shares)), best(batch, paces))
-        self.assertEqual(sum(local.fill(2, [1.0, 1.0, 1.0])), 2)
+        self.assertEqual(sum(local.fill(2, [1.0, 1.0, 1.0], 1, [0, 0, 0])), 2)
+
+    def test_fill_within_limits(self):
+        """Against moving one sample at a time as long as that is sooner."""
+        rng = random.Random(2)
+        for _ in range(1000):
+            ranks, least = rng.randint(2, 6), rng.randint(1, 3)
+            paces = [rng.lognormvariate(0, 1.5) for _ in range(ranks)]
+            most = [rng.choice((0, rng.randint(least, 40))) for _ in range(ranks)]
+            batch = rng.randint(least * ranks, min(200, max(least * ranks, sum(m or 200 for m in most))))
+            shares = local.fill(batch, paces, least, most)
+            self.assertEqual(sum(shares), batch)
+            slowest = max(p * s for p, s in zip(paces, shares))
+            late = [r for r in range(ranks) if paces[r] * shares[r] >= slowest * (1 - 1e-12) and shares[r] > least]
+            for r in range(ranks):
+                self.assertTrue(shares[r] >= least and (not most[r] or shares[r] <= most[r]))
+                if late and r not in late and (not most[r] or shares[r] < most[r]):
+                    self.assertGreaterEqual(paces[r] * (shares[r] + 1), slowest * (1 - 1e-12))
 
     def test_memory(self):
         c = local.LocalClient(16, [0, 6])

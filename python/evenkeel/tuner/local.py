@@ -7,7 +7,7 @@ import collections
 import statistics
 from typing import Any
 
-from .client import Plan, uniform
+from .client import Plan
 
 _ROUNDS = 8  # that a pace is the median of, while nothing changes
 _JUMP = 1.25  # a pace has changed if the newest two rounds lie beyond this factor of the median, on the same side
@@ -16,13 +16,14 @@ _WORTH = 0.02  # share of a round that new sizes must save
 
 
 class LocalClient:
-    """Decides by the reports of all ranks. most are the largest micro-batches of the ranks, 0: any."""
+    """Decides by the reports of all ranks. most are the largest micro-batches of the ranks, 0: any. micro_steps: of each rank in each round, 0: as many
+    as its share needs."""
 
-    def __init__(self, global_batch: int, most: list[int]):
-        self._batch, self._most = global_batch, list(most)
+    def __init__(self, global_batch: int, most: list[int], micro_steps: int = 0):
+        self._batch, self._most, self._steps = global_batch, list(most), micro_steps
         self._paces: list[collections.deque[float]] = [collections.deque(maxlen=_ROUNDS) for _ in most]
         self._rounds = 0
-        self.newest: Plan = self._plan(1, uniform(global_batch, most).shares)
+        self.newest: Plan = self._plan(1, self._fill([1.0] * len(most)))
 
     def offer(self, report: dict[str, Any], ran: Plan) -> None:
         """Takes in a round. The first one warms up: its paces hold until there are others."""
@@ -39,7 +40,7 @@ class LocalClient:
         if not all(self._paces):
             return
         paces = [statistics.median(p) for p in self._paces]
-        shares = fill(self._batch, paces)
+        shares = self._fill(paces)
         before = self.newest.shares
         worth = max(p * s for p, s in zip(paces, before)) * (1 - _WORTH) > max(p * s for p, s in zip(paces, shares))
         if worth or any(own and own["out_of_memory"] for own in ranks):
@@ -59,15 +60,28 @@ class LocalClient:
                 paces.append(last)
         paces.append(pace)
 
+    def _fill(self, paces: list[float]) -> list[int]:
+        return fill(self._batch, paces, max(self._steps, 1), [self._steps * m for m in self._most])
+
     def _plan(self, number: int, shares: list[int]) -> Plan:
-        return Plan(number, shares, [min(m, s) if m else s for m, s in zip(self._most, shares)])
+        return Plan(number, shares, [-(-s // self._steps) if self._steps else min(m, s) if m else s for m, s in zip(self._most, shares)])
 
 
-def fill(batch: int, paces: list[float]) -> list[int]:
-    """The shares of a batch by which the slowest rank ends first, in whole samples; each rank keeps one where there are enough, so that it stays measured."""
-    ranks = len(paces)
-    total = sum(1 / p for p in paces)
-    shares = [max(int((batch - ranks) / (p * total)), 1) if batch >= ranks else 0 for p in paces]  # most of them at once
+def fill(batch: int, paces: list[float], least: int, most: list[int]) -> list[int]:
+    """The shares of a batch by which the slowest rank ends first, in whole samples; each rank keeps the least where there are enough, so that it stays
+    measured, and takes at most its most (0: any) where the others can take the rest."""
+    ranks = range(len(paces))
+    least = least if batch >= least * len(paces) else 0
+    caps = [m or batch for m in most]
+
+    def by(seconds: float) -> list[int]:
+        return [min(max(int(seconds / p), least), c) for p, c in zip(paces, caps)]
+
+    low, high = 0.0, batch * max(paces)
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if sum(by(middle)) <= batch else (low, middle)
+    shares = by(low)
     for _ in range(batch - sum(shares)):
-        shares[min(range(ranks), key=lambda r: (paces[r] * (shares[r] + 1), r))] += 1
+        shares[min(ranks, key=lambda r: (shares[r] >= caps[r], paces[r] * (shares[r] + 1), r))] += 1
     return shares

@@ -28,9 +28,9 @@ class Found:
     most: list[int]  # the largest micro-batch of each rank, 0: any
 
 
-def register(same: dict[str, Any], limits: dict[str, Any], device: torch.device, group: Any, local: bool) -> Found:
+def register(same: dict[str, Any], limits: dict[str, Any], device: torch.device, group: Any, local: bool, micro_steps: int = 0) -> Found:
     """Registers the job. same are the arguments that must be equal on all ranks; limits are those of this rank's micro-batch. local: without
-    a service the ranks decide."""
+    a service the ranks decide. micro_steps: of each rank in each round, 0: as many as its share needs."""
     rank, ranks = dist.get_rank(group), dist.get_world_size(group)
     everyone: list[Any] = [None] * ranks
     dist.all_gather_object(everyone, (same, _describe(rank, limits, device)), group=group)
@@ -47,6 +47,8 @@ def register(same: dict[str, Any], limits: dict[str, Any], device: torch.device,
             n = seen[d["name"]] = seen.get(d["name"], 0) + 1
             d["name"] += f"#{n}" if n > 1 else ""
         body = {"id": uuid.uuid4().hex, "global_batch": same["global_batch"], "deadline": same["deadline"], "ranks": described}
+        if micro_steps:
+            body["equal_steps"] = micro_steps
         job = os.environ.get("EVENKEEL_JOB") or "job"
         connection = client.Connection(os.environ["EVENKEEL_URL"], os.environ.get("EVENKEEL_TOKEN", ""), os.environ.get("EVENKEEL_CA", ""), ranks, job)
         own = client.Client(connection, job, body)
@@ -62,7 +64,7 @@ def register(same: dict[str, Any], limits: dict[str, Any], device: torch.device,
     first, serving, timed, alike = answers[0]
     most = [d["micro_batch"]["most"] for d in described]
     if alike:
-        own = LocalClient(same["global_batch"], most)
+        own = LocalClient(same["global_batch"], most, micro_steps)
         first = own.newest
     return Found(own, first, serving, timed, most)
 

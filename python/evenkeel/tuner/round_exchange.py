@@ -203,20 +203,7 @@ class RoundExchange:
     def _report(self, past: _Past, norm: float) -> None:
         if self._client is None:
             return
-        ranks: list[Any] = []
-        for d, share in zip(past.did, past.plan.shares):
-            own = {"seconds": d.seconds, "samples": d.samples, "micro_steps": d.micro_steps, "out_of_memory": d.out_of_memory}
-            if d.input > 0:
-                own["input_seconds"] = d.input
-            if d.link > 0:
-                own["link_seconds"] = d.link
-            if d.norm_squared > 0:
-                own["norm_squared"] = d.norm_squared
-            ranks.append(own if d.samples or share else None)  # with a share and no samples, at an epoch's end: it is not silent
-        body = {"round": past.number, "plan": past.plan.number, "wait_seconds": past.wait, "ranks": ranks}
-        if norm > 0:
-            body["norm_squared"] = norm
-        self._client.offer(body, past.plan)
+        self._client.offer(report(past.number, past.plan, past.wait, past.did, norm), past.plan)
         if not self._alike and self.device.type == "cpu" and self.ranks > 2 and self._clock() >= self._probe_after:
             self._probe = past.wait - max(d.seconds + d.input for d in past.did) > _EXCHANGING * past.wait
 
@@ -225,6 +212,24 @@ class RoundExchange:
             self.settle()
         if self._client is not None:
             self._client.close()
+
+
+def report(number: int, plan: client.Plan, wait: float, did: Sequence[Did], norm: float = 0.0) -> dict[str, Any]:
+    """What the service learns of a round that took wait seconds. norm is the squared norm of its gradient, 0: not measured."""
+    ranks: list[Any] = []
+    for d, share in zip(did, plan.shares):
+        own = {"seconds": d.seconds, "samples": d.samples, "micro_steps": d.micro_steps, "out_of_memory": d.out_of_memory}
+        if d.input > 0:
+            own["input_seconds"] = d.input
+        if d.link > 0:
+            own["link_seconds"] = d.link
+        if d.norm_squared > 0:
+            own["norm_squared"] = d.norm_squared
+        ranks.append(own if d.samples or share else None)  # with a share and no samples, at an epoch's end: it is not silent
+    body = {"round": number, "plan": plan.number, "wait_seconds": wait, "ranks": ranks}
+    if norm > 0:
+        body["norm_squared"] = norm
+    return body
 
 
 def _sum(squares: list[torch.Tensor]) -> float:

@@ -1,0 +1,79 @@
+"""Which samples a rank takes where all ranks make the same number of micro-steps a round. Every round takes a global batch from the epoch's seeded
+order, whatever the sizes, so the number of a round alone says where it stands: a job that resumes needs no other position, and a loader may draw
+ahead or skip."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from ..tuner.sample_order import split
+
+
+class EqualOrder:
+    """The batch sampler of one rank, for a DataLoader over length samples. Rounds are counted over all epochs. begin comes before it is iterated."""
+
+    def __init__(self, length: int, global_batch: int, micro_steps: int, seed: int = 0, shuffle: bool = True, drop_last: bool = False):
+        self.length, self.global_batch, self.micro_steps = length, global_batch, micro_steps
+        self._seed, self._shuffle = seed, shuffle
+        self.rounds = length // global_batch if drop_last else -(-length // global_batch)  # of an epoch
+        self.rank, self.round, self.drawn = 0, 0, -1  # the next round to be completed; the newest one drawn
+        self._most: int | None = None  # the newest round that may be drawn
+        self._plans: list[tuple[int, Any]] = []  # from which round they hold
+        self._epoch: int | None = None  # that the trainer begins next
+
+    def begin(self, rank: int, plan: Any) -> None:
+        self.rank, self._plans = rank, [(0, plan)]
+
+    def __len__(self) -> int:
+        """The micro-steps of an epoch."""
+        return self.rounds * self.micro_steps
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next iteration begins this epoch, at its beginning."""
+        self._epoch = epoch
+
+    def __iter__(self) -> Iterator[list[int]]:
+        epoch, first = divmod(self.round, self.rounds)
+        if self._epoch is not None:
+            epoch, first, self._epoch = self._epoch, 0, None
+        order = torch.randperm(self.length, generator=torch.Generator().manual_seed((self._seed * 1_000_003 + epoch) % (1 << 63))) if self._shuffle else torch.arange(self.length)
+        self.drawn = epoch * self.rounds + first - 1
+        for number in range(epoch * self.rounds + first, (epoch + 1) * self.rounds):
+            if self._most is not None and number > self._most:
+                raise RuntimeError("the loader draws more than one batch for each that it hands out: new sizes would not be the same on all ranks; use a plain DataLoader")
+            self.drawn = number
+            at = (number % self.rounds) * self.global_batch
+            counts = self.counts(number)
+            at += sum(counts[: self.rank])
+            for n in split(counts[self.rank], [1] * self.micro_steps):
+                yield order[at : at + n].tolist() or order[:1].tolist()  # one that does not count
+                at += n
+
+    def counts(self, number: int) -> list[int]:
+        """The samples of all ranks in a round."""
+        shares = self.plan(number).shares
+        total = min(self.global_batch, self.length - (number % self.rounds) * self.global_batch)
+        return list(shares) if sum(shares) == total else split(total, shares)
+
+    def sizes(self, number: int) -> list[int]:
+        """The micro-batches of this rank in a round; 0: a sample is there, and does not count."""
+        return split(self.counts(number)[self.rank], [1] * self.micro_steps)
+
+    def plan(self, number: int) -> Any:
+        return next((p for first, p in reversed(self._plans) if first <= number), self._plans[0][1])
+
+    def adopt(self, plan: Any, drawn: int) -> None:
+        """The sizes of plan hold from the round after drawn, the newest that any rank has drawn."""
+        self._plans = [p for p in self._plans if p[0] <= drawn] + [(drawn + 1, plan)]
+        while len(self._plans) > 1 and self._plans[1][0] <= self.round:
+            self._plans.pop(0)
+
+    def hold(self) -> int:
+        """The newest round that this rank draws until release: one more than now."""
+        self._most = self.drawn + 1
+        return self._most
+
+    def release(self) -> None:
+        """All ranks have what they told one another."""
+        self._most = None

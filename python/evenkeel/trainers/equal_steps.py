@@ -1,0 +1,283 @@
+"""Equal micro-steps of unequal sizes: for ranks that meet in every micro-step (FSDP, HSDP, DeepSpeed), and for trainers that have a loop of their own.
+
+    tuner = evenkeel.EqualSteps(model)                                      # after fully_shard, deepspeed.initialize, accelerator.prepare, ...
+    loader = tuner.loader(data, global_batch=256, micro_steps=4)            # and arguments of DataLoader
+    for x, y in tuner.steps(loader):
+        (criterion(model(x), y) * tuner.scale).backward()                   # mean over its samples
+        if tuner.synchronised:                                              # the last micro-step of a round
+            optimizer.step(); optimizer.zero_grad()
+
+It knows no library. The loss is scaled so that the mean over ranks, which all of them take, is the mean over all samples. A rank's time is that of its
+forward passes without waits (forward_time.py). Once a round the ranks exchange what they did, in a gloo group of their own, which neither waits for
+the device nor holds up the step: it is read a round later. Sizes come from the service, or from the ranks themselves (tuner/local.py).
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader
+
+from ..tuner import client, registration, round_vector
+from ..tuner.errors import Usage
+from ..tuner.input_time import InputTime
+from ..tuner.local import LocalClient
+from ..tuner.round_exchange import report
+from ..tuner.round_vector import Did
+from .equal_order import EqualOrder
+from .forward_time import ForwardTime
+
+
+@dataclasses.dataclass
+class _Past:
+    """A round whose report is not complete yet."""
+
+    number: int
+    plan: client.Plan
+    wait: float  # seconds
+    did: Did
+
+
+class Loader(DataLoader):
+    """A DataLoader that tells the tuner how long the loop waits for it. Its position is the tuner's."""
+
+    tuner: "EqualSteps | None" = None  # DataLoader's own __init__ guards attributes that are set later
+
+    def __iter__(self) -> Any:
+        t = self.tuner
+        if t is None:
+            return super().__iter__()
+        t.begin(self.num_workers)
+        return _timed(super().__iter__(), t)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Trainers call it before each epoch."""
+        if self.tuner is not None:
+            self.tuner.order.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, int]:
+        return self.tuner.state_dict() if self.tuner is not None else {}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        if self.tuner is not None:
+            self.tuner.load_state_dict(state)
+
+
+def _timed(source: Iterator[Any], tuner: "EqualSteps") -> Iterator[Any]:
+    while True:
+        since = tuner.clock()
+        try:
+            batch = next(source)
+        except StopIteration:
+            return
+        tuner.loaded(since)
+        yield batch
+
+
+class EqualSteps:
+    """One rank's side. model may come later (watch). divided: the trainer divides each loss by the number of micro-steps. local: without EVENKEEL_URL the
+    ranks find their sizes by themselves; else they stay equal."""
+
+    def __init__(self, model: torch.nn.Module | None = None, divided: bool = False, local: bool = True, clock: Callable[[], float] = time.perf_counter):
+        self.clock, self._divided, self._local = clock, divided, local
+        self._model: torch.nn.Module | None = None
+        self._time: ForwardTime | None = None
+        self._group: Any = None
+        self._client: client.Client | LocalClient | None = None
+        self._told: client.Plan | None = None
+        self._pending: tuple[torch.Tensor, Any, _Past | None] | None = None  # what the ranks exchange, its work, the round that its times are of
+        self._step = 0  # of the round
+        self._asked = False  # the loop read synchronised in the last micro-step
+        self._weight: float | None = None
+        self._weights = 0.0  # of this rank in this round
+        self._input = InputTime(0)
+        self._loaded, self._waited = 0, 0.0  # micro-batches handed out beyond those done; seconds for them in this round
+        self._began: float | None = None
+        if model is not None:
+            self.watch(model)
+
+    def loader(self, data: Any, global_batch: int, micro_steps: int = 1, micro_batch: int = 0, seed: int = 0, shuffle: bool = True, drop_last: bool = False, **arguments: Any) -> Loader:
+        """The loader of a map-style dataset. Every round takes global_batch samples of all ranks, in micro_steps micro-steps of each rank. micro_batch is
+        the largest that fits on this rank (0: any). arguments are DataLoader's. All but micro_batch are the same on all ranks."""
+        taken = [k for k in ("batch_size", "sampler", "batch_sampler") if k in arguments]
+        if taken:
+            raise Usage(f"{taken[0]}: the tuner decides which samples a rank takes; give global_batch and micro_steps instead")
+        whole = all(isinstance(n, int) and not isinstance(n, bool) for n in (global_batch, micro_steps, micro_batch))
+        if not whole or micro_steps < 1 or global_batch < 1 or micro_batch < 0 or len(data) < (global_batch if drop_last else 1):
+            raise Usage(f"global_batch {global_batch!r}, micro_steps {micro_steps!r}, micro_batch {micro_batch!r}, {len(data)} samples: give whole numbers from 1, and data for a round")
+        self.order = EqualOrder(len(data), global_batch, micro_steps, seed, shuffle, drop_last)
+        self._same = {"length": len(data), "global_batch": global_batch, "micro_steps": micro_steps, "seed": seed, "shuffle": shuffle, "drop_last": drop_last}
+        self._most = micro_batch
+        loader = Loader(data, batch_sampler=self.order, **arguments)
+        loader.tuner = self
+        return loader
+
+    def watch(self, model: torch.nn.Module) -> None:
+        """Takes the times of this model, which is wrapped already."""
+        if self._model is not model:
+            if self._time is not None:
+                self._time.close()
+            self._model, self._time = model, ForwardTime(model, self.clock)
+
+    def begin(self, workers: int = 0) -> None:
+        """Before an epoch, or the rest of one, on all ranks; the first time it registers the job. workers are the loader's."""
+        if self._group is None:
+            self._register()
+        self._learn()
+        self._step, self._loaded, self._waited, self._began, self._input = 0, 0, 0.0, None, InputTime(workers)
+
+    def _register(self) -> None:
+        if not dist.is_initialized():
+            raise Usage("torch.distributed is not initialised: start the job with torchrun, and iterate the loader after init_process_group")
+        o, ranks = self.order, dist.get_world_size()
+        if o.global_batch < ranks * o.micro_steps:
+            raise Usage(f"global_batch {o.global_batch} is less than a sample for each of {o.micro_steps} micro-steps of {ranks} ranks: raise it, or lower micro_steps")
+        self._group = dist.new_group(backend="gloo")
+        device = next(self._model.parameters()).device if self._model is not None else torch.device("cpu")
+        limits = {"least": 1, "most": self._most, "sizes": []}
+        found = registration.register({**self._same, "deadline": ""}, limits, device, self._group, self._local, o.micro_steps)
+        self._client, self._serving, self._told = found.client, found.serving, found.first
+        self._alike = isinstance(found.client, LocalClient)
+        o.begin(dist.get_rank(), found.first or client.uniform(o.global_batch, found.most))
+        self._vector = round_vector.RoundVector(o.rank, ranks)
+
+    # A micro-step.
+
+    def steps(self, loader: Loader) -> Iterator[Any]:
+        """The micro-steps of an epoch, or of what is left of it."""
+        for batch in loader:
+            self.start()
+            try:
+                yield batch
+            except GeneratorExit:  # the loop ends here: has the optimizer stepped?
+                if self._asked:
+                    self.stop()
+                raise
+            self.stop()
+
+    def start(self) -> None:
+        """A micro-step begins. Trainers whose loop is their own call it, and stop after its backward pass."""
+        if self._group is None or self._time is None:
+            raise Usage("iterate the loader of tuner.loader(), and give the tuner the model")
+        if self._began is None:
+            self._began = self.clock()
+        self._weight, self._asked, self._time.active = None, False, True
+
+    def stop(self) -> None:
+        if self._time is not None:
+            self._time.active = False
+        self._step, self._loaded, self._asked = self._step + 1, self._loaded - 1, False
+        if self._step == self.order.micro_steps:
+            self._end()
+
+    @property
+    def size(self) -> int:
+        """The samples of this micro-step that count. 0: there is one, and it does not."""
+        return self.order.sizes(self.order.round)[self._step]
+
+    @property
+    def scale(self) -> float:
+        """What to multiply the mean loss of this micro-step by."""
+        counts = self.order.counts(self.order.round)
+        own = self.size if self._weight is None else self._weight
+        return own * len(counts) * (self.order.micro_steps if self._divided else 1) / sum(counts)
+
+    def weight(self, weight: float) -> None:
+        """What this micro-step's loss is a mean over, tokens for example; 0 if there is nothing. Call it before scale is read, in each micro-step, and read synchronised
+        after backward: that makes the gradient the mean over those of all ranks."""
+        if self._divided or not 0 <= weight < float("inf"):
+            raise Usage("weight(): the optimizer steps within the trainer, before all weights are known" if self._divided else f"weight({weight!r}): give a number from 0")
+        self._weight = float(weight) if self.size else 0.0
+        self._weights += self._weight
+
+    @property
+    def synchronised(self) -> bool:
+        """Whether this is the last micro-step of the round. Read it after backward."""
+        last = self._step == self.order.micro_steps - 1
+        if last and not self._asked and self._weight is not None:
+            self._correct()
+        self._asked = last
+        return last
+
+    def _correct(self) -> None:
+        """Gradients were divided by the samples of all ranks; they are to be divided by their weights."""
+        total = torch.tensor([self._weights], dtype=torch.float64)
+        dist.all_reduce(total, group=self._group)
+        self._weights = 0.0
+        assert self._model is not None
+        for p in self._model.parameters():
+            if p.grad is not None:
+                local = p.grad.to_local() if hasattr(p.grad, "to_local") else p.grad
+                local.mul_(sum(self.order.counts(self.order.round)) / float(total) if total > 0 else 0.0)
+
+    # A round.
+
+    def loaded(self, since: float) -> None:
+        """The loader has handed out a batch, for which the loop waited since then."""
+        now, o = self.clock(), self.order
+        if self._began is None:
+            self._began = since
+        ahead, at = divmod(self._step + self._loaded, o.micro_steps)
+        self._input.handed(now, now - since, o.sizes(o.round + ahead)[at])
+        self._loaded += 1
+        self._waited += now - since
+
+    def _end(self) -> None:
+        assert self._time is not None and self._began is not None
+        o, now = self.order, self.clock()
+        own = sum(o.sizes(o.round))
+        did = Did(samples=own, micro_steps=o.micro_steps if own else 0, input=self._waited)
+        seconds, past = self._time.read(_Past(o.round, o.plan(o.round), now - self._began, did))
+        o.round, self._step, self._waited, self._began = o.round + 1, 0, 0.0, None
+        if not self._serving:
+            return
+        self._learn()
+        did = past.did if past else Did()
+        did.seconds, did.drawn = seconds, o.hold()
+        did.input = self._input.beyond(did.samples, did.input, seconds)
+        v = self._vector.pack(did, None if self._alike else self._news()).clone()
+        self._pending = v, dist.all_reduce(v, group=self._group, async_op=True), past
+
+    def _learn(self) -> None:
+        """Reads what the ranks exchanged a round ago."""
+        pending, self._pending = self._pending, None
+        if pending is None:
+            return
+        v, work, past = pending
+        work.wait()
+        did, plan, _ = round_vector.unpack(v.tolist(), len(self.order.counts(0)))
+        if past is not None and self._client is not None:
+            self._client.offer(report(past.number, past.plan, past.wait, did), past.plan)
+        if self._alike:
+            plan = self._news()
+        if plan is not None:
+            self.order.adopt(plan, max(d.drawn for d in did))
+        self.order.release()
+
+    def _news(self) -> client.Plan | None:
+        """The newest plan, once."""
+        newest = self._client.newest if self._client is not None else None
+        told, self._told = self._told, newest
+        return newest if newest != told else None
+
+    # Files.
+
+    def state_dict(self) -> dict[str, Any]:
+        """The job's position, after the newest complete round; for any number of ranks."""
+        return {"version": 1, "round": self.order.round + self._asked, **self._same}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continues from a state_dict. Call it before the loader is iterated."""
+        wrong = [f"{k} {state.get(k)}, this one has {v}" for k, v in {"version": 1, **self._same}.items() if state.get(k) != v]
+        if wrong:
+            raise Usage(f"the state is of a job with {'; '.join(wrong)}: pass loader() the same")
+        self.order.round = state["round"]
+
+    def close(self) -> None:
+        """Hands in the last reports. The end of the program does so, too."""
+        self._learn()
+        if self._client is not None:
+            self._client.close()
