@@ -205,13 +205,17 @@ class EqualSteps:
     def _correct(self) -> None:
         """Gradients were divided by the samples of all ranks; they are to be divided by their weights."""
         total = torch.tensor([self._weights], dtype=torch.float64)
-        dist.all_reduce(total, group=self._group)
+        self.add_up(total)
         self._weights = 0.0
         assert self._model is not None
         for p in self._model.parameters():
             if p.grad is not None:
                 local = p.grad.to_local() if hasattr(p.grad, "to_local") else p.grad
                 local.mul_(sum(self.order.counts(self.order.round)) / float(total) if total > 0 else 0.0)
+
+    def add_up(self, numbers: torch.Tensor) -> None:
+        """Sums numbers over all ranks, on processors."""
+        dist.all_reduce(numbers, group=self._group)
 
     # A round.
 

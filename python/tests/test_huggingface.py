@@ -1,0 +1,277 @@
+"""Hugging Face's Trainer and TRL's SFTTrainer with uneven shares: before each of the optimizer's steps the gradient is that of one process with all samples of
+the round, and steps, logs, evaluation and resuming are the Trainer's own."""
+
+import collections
+import copy
+import os
+import sys
+import tempfile
+import unittest
+from unittest import mock
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, "..")]
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+try:
+    import transformers
+except ImportError as e:
+    raise unittest.SkipTest(f"{e}: .ci/python installs it") from e
+from transformers import GPT2Config, GPT2ForSequenceClassification, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
+
+import fake_service
+import processes
+from evenkeel.trainers.huggingface import tuned
+from evenkeel.tuner import Usage
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+transformers.logging.set_verbosity_error()
+LENGTH, RANKS, EACH = 66, 3, 6  # the last round of an epoch has 12 samples with one micro-step, 12 of 36 with two
+SIZES = (([11, 5, 2],), ([10, 0, 8],), ([16, 1, 1],), ([6, 6, 6],))
+CONFIG = GPT2Config(vocab_size=17, n_positions=16, n_embd=8, n_layer=2, n_head=2, num_labels=3, pad_token_id=0, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0)
+
+
+def text(i):
+    """A text of unequal length; of some samples no token counts."""
+    g = torch.Generator().manual_seed(i)
+    ids = torch.randint(1, 17, (3 + i % 9,), generator=g)
+    return {"idx": i, "input_ids": ids, "labels": torch.full_like(ids, -100) if i % 5 < 2 else ids}
+
+
+def sequence(i):
+    return {**text(i), "labels": torch.tensor(i % 3)}
+
+
+def vector(i):
+    g = torch.Generator().manual_seed(i)
+    return {"idx": i, "x": torch.randn(5, generator=g, dtype=torch.float64), "labels": torch.randn((), generator=g, dtype=torch.float64)}
+
+
+class Regression(nn.Module):
+    """A mean loss, in a model that takes what it is given and does not use it."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 1))
+
+    def forward(self, x, labels=None, **_):
+        out = self.net(x)[:, 0]
+        return {"loss": (out - labels).square().mean(), "logits": out}
+
+
+class NoItems(Regression):
+    def forward(self, x, labels=None):
+        return super().forward(x, labels)
+
+
+def collate(samples):
+    first = samples[0]
+    if "x" in first:
+        return {k: torch.stack([torch.as_tensor(s[k]) for s in samples]) for k in first if k != "idx"}
+    out = {"input_ids": nn.utils.rnn.pad_sequence([s["input_ids"] for s in samples], batch_first=True)}
+    out["attention_mask"] = (out["input_ids"] != 0).long()
+    out["labels"] = torch.stack([s["labels"] for s in samples]) if first["labels"].dim() == 0 else nn.utils.rnn.pad_sequence([s["labels"] for s in samples], batch_first=True, padding_value=-100)
+    return out
+
+
+class Case:
+    """net() makes the model; sample(i) a sample; loss(plain, samples) is the loss of one process. factor: what the Trainer's own gradient is of it."""
+
+    arguments, sample, factor, base, function = {}, staticmethod(text), 1, Trainer, None
+    most = 1e-12
+
+    def net(self):
+        return GPT2LMHeadModel(CONFIG)
+
+    def loss(self, plain, samples):
+        """With its own sum over tokens; the Trainer counts those of the first place, too, for some models."""
+        batch = collate(samples)
+        logits, labels = plain(batch["input_ids"], attention_mask=batch["attention_mask"]).logits[:, :-1], batch["labels"][:, 1:]
+        return nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum") / (labels if self.shifts else batch["labels"]).ne(-100).sum()
+
+
+class Causal(Case):
+    """Its loss is computed in single precision, whatever the model's."""
+
+    arguments, most = {"per_device_train_batch_size": EACH}, 1e-6
+
+
+class Function(Causal):
+    """A loss function of the user, in double precision."""
+
+    most = 1e-12
+
+    @staticmethod
+    def function(outputs, labels, num_items_in_batch=None):
+        return nn.functional.cross_entropy(outputs.logits.flatten(0, 1), labels.flatten(), reduction="sum") / num_items_in_batch
+
+    def loss(self, plain, samples):
+        batch = collate(samples)
+        return self.function(plain(batch["input_ids"], attention_mask=batch["attention_mask"]), batch["labels"], batch["labels"].ne(-100).sum())
+
+
+class MicroSteps(Causal):
+    arguments = {"per_device_train_batch_size": 3, "gradient_accumulation_steps": 2, "dataloader_num_workers": 2}
+
+
+class Classes(Case):
+    """As Mean."""
+
+    sample, factor = staticmethod(sequence), RANKS
+
+    def net(self):
+        return GPT2ForSequenceClassification(CONFIG)
+
+    def loss(self, plain, samples):
+        return plain(**collate(samples)).loss
+
+
+class Mean(Case):
+    """The Trainer multiplies the loss of a model that takes any argument by the ranks, as if it had used num_items_in_batch, and does not divide it by the
+    micro-steps."""
+
+    sample, factor, arguments = staticmethod(vector), RANKS * 2, MicroSteps.arguments
+
+    def net(self):
+        return Regression()
+
+    def loss(self, plain, samples):
+        return plain(**collate(samples))["loss"]
+
+
+class NoItemsMean(Mean):
+    factor = 1
+
+    def net(self):
+        return NoItems()
+
+
+class OwnLoss(NoItemsMean):
+    """compute_loss overridden, with the Trainer's own word for a mean."""
+
+    class base(Trainer):
+        loss_is_scaled_for_ga = False
+
+        def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+            out = model(**inputs)
+            return (out["loss"], out) if return_outputs else out["loss"]
+
+
+class Compare(TrainerCallback):
+    """Compares gradients before each step, by the samples that the ranks collated."""
+
+    def __init__(self, test, case, plain):
+        self.test, self.case, self.plain = test, case, plain
+        self.trainer, self.mine, self.seen, self.plans = None, [], [], set()
+
+    def on_pre_optimizer_step(self, args, state, control, model=None, **_):
+        o = self.trainer.evenkeel.order
+        number = o.round - 1  # the tuner's round is over
+        mine, self.mine = self.mine, []
+        everyone = [None] * RANKS
+        dist.all_gather_object(everyone, mine)
+        samples = sum(everyone, [])
+        self.plans.add(tuple(o.plan(number).shares))
+        model = model.module if hasattr(model, "module") else model
+        self.plain.load_state_dict(model.state_dict())
+        self.plain.zero_grad()
+        (self.case.loss(self.plain, [self.case.sample(i) for i in samples]) * self.case.factor).backward()
+        one, own = (torch.cat([p.grad.flatten() for p in m.parameters() if p.grad is not None]) for m in (self.plain, model))
+        self.test.assertLess(float((own - one).norm() / one.norm()), self.case.most)
+        self.seen += samples
+
+
+class Job:
+    def __init__(self, test, case, folder, **arguments):
+        torch.manual_seed(1)
+        net = case.net().double()
+        self.compare = Compare(test, case, copy.deepcopy(net))
+        folder_of = {"output_dir": folder, "report_to": [], "use_cpu": True, "remove_unused_columns": False, "max_grad_norm": 0, "num_train_epochs": 2, "logging_steps": 3, "save_strategy": "no", "disable_tqdm": True, "dataloader_pin_memory": False, "seed": 5}
+        args = TrainingArguments(**{**folder_of, **case.arguments, **arguments})
+
+        data = [case.sample(i) for i in range(LENGTH)]
+
+        def collator(samples):
+            return {**collate(samples), "idx": [s["idx"] for s in samples]}
+
+        self.trainer = tuned(case.base)(model=net, args=args, train_dataset=data, eval_dataset=data[:9], data_collator=collator, compute_loss_func=case.function, callbacks=[self.compare])
+        self.compare.trainer, case.shifts = self.trainer, self.trainer._loss_shifts_labels
+        inner = self.trainer.training_step
+
+        def training_step(model, inputs, *a, **k):
+            self.compare.mine += inputs.pop("idx")[: self.trainer.evenkeel.size]
+            return inner(model, inputs, *a, **k)
+
+        self.trainer.training_step = training_step
+
+
+class TestTrainer(unittest.TestCase):
+    def job(self, child):
+        service = fake_service.Service(lambda reports, _: [[2 * s for s in SIZES[len(reports) % len(SIZES)][0]]] if service.double else SIZES[len(reports) % len(SIZES)])
+        service.double = False
+        self.addCleanup(service.stop)
+
+        def start(rank, port):
+            torch.set_num_threads(1)
+            os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(RANKS), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), EVENKEEL_URL=service.url)
+            child(rank)
+            dist.barrier()
+
+        processes.run(self, RANKS, start)
+        return service
+
+    def test_union(self):
+        for case in (Causal, Function, MicroSteps, Classes, Mean, NoItemsMean, OwnLoss):
+            with self.subTest(case.__name__), tempfile.TemporaryDirectory() as folder:
+
+                def child(rank):
+                    job = Job(self, case(), folder, **({} if case.arguments else Causal.arguments))
+                    job.trainer.train()
+                    counts = collections.Counter(job.compare.seen)
+                    self.assertEqual((set(counts.values()), len(counts)), ({2}, LENGTH))
+                    self.assertGreater(len(job.compare.plans), 1)
+
+                service = self.job(child)
+                self.assertGreater(len(service.reports), 3)
+
+    def test_the_trainers_own(self):
+        """Steps, logs and evaluation are those without a tuner; a job that resumes amid an epoch ends as one that was not stopped."""
+
+        def child(rank):
+            case = Causal()
+            with tempfile.TemporaryDirectory() as own:
+                folder = [own]
+                dist_ready = Job(self, case, own, num_train_epochs=1)  # initialises the process group
+                dist.broadcast_object_list(folder)
+                whole = Job(self, case, folder[0], save_strategy="steps", save_steps=2, eval_strategy="steps", eval_steps=3)
+                out = whole.trainer.train()
+                steps = 2 * -(-LENGTH // (EACH * RANKS))
+                self.assertEqual((out.global_step, whole.trainer.state.max_steps), (steps, steps))
+                self.assertGreaterEqual(sum("eval_loss" in h for h in whole.trainer.state.log_history), steps // 3)
+                self.assertAlmostEqual(out.metrics["train_samples_per_second"] * out.metrics["train_runtime"], 2 * LENGTH, delta=2)
+                for at in (2, 6):  # within each of both epochs
+                    again = Job(self, case, folder[0])
+                    again.trainer.train(resume_from_checkpoint=os.path.join(folder[0], f"checkpoint-{at}"))
+                    self.assertEqual(again.compare.seen, whole.compare.seen[len(whole.compare.seen) - len(again.compare.seen):])
+                    self.assertEqual(again.trainer.state.global_step, steps)
+                    for a, b in zip(again.trainer.model.parameters(), whole.trainer.model.parameters()):
+                        self.assertLess(float((a - b).abs().max()), 1e-12)
+                dist.barrier()
+
+        self.job(child)
+
+    def test_refused(self):
+        def child(rank):
+            with tempfile.TemporaryDirectory() as folder:
+                for arguments in ({"train_sampling_strategy": "group_by_length"}, {"average_tokens_across_devices": False}, {"ignore_data_skip": True}):
+                    with self.assertRaisesRegex(Usage, next(iter(arguments))):
+                        Job(self, Causal(), folder, **arguments).trainer.train()
+
+        self.job(child)
+
+
+if __name__ == "__main__":
+    unittest.main()
