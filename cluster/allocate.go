@@ -40,10 +40,14 @@ type Allocator struct {
 
 // Allocate does what the function Allocate does.
 func (a *Allocator) Allocate(c *Cluster, present []bool, perf []Performance, sizes []int) (float64, error) {
-	if err := c.check(present, perf, sizes, c.most); err != nil {
+	if err := c.check(present, perf, sizes); err != nil {
 		return 0, err
 	}
 	a.limits(c, present)
+	if fewer := a.without(c, present, perf); !slices.Equal(fewer, present) {
+		present = fewer
+		a.limits(c, present)
+	}
 	var level waterLevel
 	level.begin(c, present, perf)
 	low, total := level.find(c, present, perf, a.most, sizes)
@@ -71,24 +75,21 @@ func (a *Allocator) Allocate(c *Cluster, present []bool, perf []Performance, siz
 	return finish, nil
 }
 
-// check returns an error for parameters that cannot be allocated by, and sets all sizes to 0. most is the largest share of a node.
-func (c *Cluster) check(present []bool, perf []Performance, sizes []int, most func(int) int) error {
+// check returns an error for parameters that cannot be allocated by, and sets all sizes to 0.
+func (c *Cluster) check(present []bool, perf []Performance, sizes []int) error {
 	if len(perf) != len(c.Nodes) || len(sizes) != len(c.Nodes) {
 		return fmt.Errorf("cluster: %d nodes, but %d performance parameters and %d sizes", len(c.Nodes), len(perf), len(sizes))
 	}
-	if err := c.checkCapacity(present, most); err != nil {
-		return err
-	}
 	for i := range c.Nodes {
 		sizes[i] = 0
-		if present != nil && !present[i] {
+		if i < len(present) && !present[i] {
 			continue
 		}
 		if p := perf[i]; !(p.PerSample > 0) || math.IsInf(p.PerSample, 0) || !(p.Overhead >= 0) || math.IsInf(p.Overhead, 0) {
 			return fmt.Errorf("cluster: node %s: performance parameters %+v must be finite, Overhead at least 0 and PerSample above 0", c.Label(i), p)
 		}
 	}
-	return nil
+	return c.CheckCapacity(present)
 }
 
 // AllocateOnce writes the shares that finish soonest if every node takes exactly one
@@ -137,7 +138,7 @@ func (a *Allocator) limits(c *Cluster, present []bool) {
 type waterLevel struct {
 	low, high   float64 // seconds
 	rate, start float64 // the sum is about the straight line rate*t - start
-	slack       int     // samples: the least shares of all nodes
+	slack       int     // samples: the smallest micro-batches of all nodes
 	steps       int     // evaluations of all nodes
 }
 
@@ -145,7 +146,7 @@ func (l *waterLevel) begin(c *Cluster, present []bool, perf []Performance) {
 	*l = waterLevel{high: math.Inf(1)}
 	for i := range c.Nodes {
 		if present == nil || present[i] {
-			l.slack += c.Nodes[i].LeastShare()
+			l.slack += c.Nodes[i].LeastStep()
 			l.rate += 1 / perf[i].PerSample
 			l.start += perf[i].Overhead / perf[i].PerSample
 		}
@@ -153,7 +154,7 @@ func (l *waterLevel) begin(c *Cluster, present []bool, perf []Performance) {
 }
 
 // find returns a time at which the shares sum to at most the global batch. They miss at most
-// half a least share per node, unless many samples finish at the same moment. It writes these
+// half a smallest micro-batch per node, unless many samples finish at the same moment. It writes these
 // shares, bounded by most, into sizes and returns their sum.
 func (l *waterLevel) find(c *Cluster, present []bool, perf []Performance, most, sizes []int) (low float64, total int) {
 	shares := func(t float64) (sum int) {
@@ -197,9 +198,7 @@ func (c *Cluster) most(i int) int {
 
 // CheckCapacity returns an error if the present nodes (nil: all) cannot make up the global
 // batch. It does not search for a sum of micro-batches, so nil does not prove that they can.
-func (c *Cluster) CheckCapacity(present []bool) error { return c.checkCapacity(present, c.most) }
-
-func (c *Cluster) checkCapacity(present []bool, most func(int) int) error {
+func (c *Cluster) CheckCapacity(present []bool) error {
 	if present != nil && len(present) != len(c.Nodes) {
 		return fmt.Errorf("cluster: %d nodes, but presence of %d", len(c.Nodes), len(present))
 	}
@@ -216,10 +215,10 @@ func (c *Cluster) checkCapacity(present []bool, most func(int) int) error {
 				ErrCapacity, c.Label(i), n.Limit)
 		case n.Full() < 1:
 			return fmt.Errorf("%w: node %s: its smallest micro-batch is %d, but its memory holds %d",
-				ErrCapacity, c.Label(i), n.LeastShare(), n.Limit)
+				ErrCapacity, c.Label(i), n.LeastStep(), n.Limit)
 		}
 		if hold < c.GlobalBatch {
-			hold += most(i)
+			hold += c.most(i)
 		}
 		divisor, least = n.divisor(divisor), min(least, n.LeastShare())
 	}
@@ -236,7 +235,7 @@ func (c *Cluster) checkCapacity(present []bool, most func(int) int) error {
 		return fmt.Errorf("%w: %d nodes hold %d samples together, the batch is %d", ErrCapacity, nodes, hold, c.GlobalBatch)
 	case hold < c.GlobalBatch:
 		return fmt.Errorf("%w: %d nodes make up %d samples at most, in %d micro-steps each; global_batch is %d; lower it, or add nodes or memory",
-			ErrCapacity, nodes, hold, maxMicroSteps, c.GlobalBatch)
+			ErrCapacity, nodes, hold, MaxMicroSteps, c.GlobalBatch)
 	}
 	return nil
 }

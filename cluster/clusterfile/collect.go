@@ -284,9 +284,9 @@ func tooShort(c *cluster.Cluster, p *badinput.Faults) {
 		if n.Profile == nil || c.Collect.Deadline == 0 || n.Full() < 1 {
 			continue
 		}
-		if least := n.Network + n.Profile.Seconds(float64(n.LeastShare())); c.Collect.Deadline.Seconds() < least {
+		if least := n.Network + n.Profile.Seconds(float64(n.LeastStep())); c.Collect.Deadline.Seconds() < least {
 			p.Add("collect.deadline", "is %v, but the smallest micro-step of %s, of %s, takes %.3g s with its network; make it longer, or leave the node out",
-				c.Collect.Deadline, c.Label(i), samples(n.LeastShare()), least)
+				c.Collect.Deadline, c.Label(i), samples(n.LeastStep()), least)
 			return
 		}
 	}

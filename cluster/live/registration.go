@@ -143,7 +143,7 @@ func (r *Registration) Cluster(workload string, catalogue *profile.Catalogue) (*
 			n.Device, n.Profile, n.TFLOPS = device.Name, p, device.TFLOPS(model.DType)
 			n.Power = cluster.Power{Idle: device.IdleWatts, Busy: device.BusyWatts}
 			// How a job shards its state is unknown, so an estimate that leaves no room is ignored.
-			if limit := cluster.MemoryLimit(p, model, x.MemoryBytes, len(r.Ranks)); limit >= n.LeastShare() {
+			if limit := cluster.MemoryLimit(p, model, x.MemoryBytes, len(r.Ranks)); limit >= n.LeastStep() {
 				n.Limit = min(n.Limit, limit)
 			}
 		}

@@ -199,7 +199,7 @@ func (a *App) WarnExtrapolated(c *cluster.Cluster, sizes []int) {
 			continue
 		}
 		last := n.Profile.Points[len(n.Profile.Points)-1].MicroBatch
-		b = min(b, n.Full()) // of the largest micro-step
+		b = n.MicroBatch(b)
 		if b <= last {
 			continue
 		}
