@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -227,6 +228,8 @@ func (c *Cluster) CheckCapacity(present []bool) error {
 		return fmt.Errorf("%w: no node takes part", ErrCapacity)
 	case c.GlobalBatch < 1:
 		return fmt.Errorf("%w: global_batch is %d; it must be at least 1", ErrCapacity, c.GlobalBatch)
+	case c.GlobalBatch < least && c.EqualSteps() > 1:
+		return fmt.Errorf("%w: %d equal micro-steps take %d samples or more, global_batch is %d; raise it, or lower equal_steps or micro_batch", ErrCapacity, c.EqualSteps(), least, c.GlobalBatch)
 	case c.GlobalBatch < least:
 		return fmt.Errorf("%w: no node takes fewer than %d samples, global_batch is %d; raise it, or lower micro_batch", ErrCapacity, least, c.GlobalBatch)
 	case c.GlobalBatch%divisor != 0:
@@ -235,7 +238,7 @@ func (c *Cluster) CheckCapacity(present []bool) error {
 		return fmt.Errorf("%w: %d nodes hold %d samples together, the batch is %d", ErrCapacity, nodes, hold, c.GlobalBatch)
 	case hold < c.GlobalBatch:
 		return fmt.Errorf("%w: %d nodes make up %d samples at most, in %d micro-steps each; global_batch is %d; lower it, or add nodes or memory",
-			ErrCapacity, nodes, hold, MaxMicroSteps, c.GlobalBatch)
+			ErrCapacity, nodes, hold, cmp.Or(c.EqualSteps(), MaxMicroSteps), c.GlobalBatch)
 	}
 	return nil
 }

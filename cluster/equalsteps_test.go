@@ -96,6 +96,14 @@ func TestAllocateEqualBrute(t *testing.T) {
 		}
 		found++
 		in.equalCheck(t, sizes, steps, finish, want)
+		if err := a.Uniform(in.cluster, in.present, sizes); err != nil {
+			t.Fatal(err)
+		}
+		latest := 0.0
+		for i, b := range sizes {
+			latest = max(latest, in.equalSeconds(i, b, steps))
+		}
+		in.equalCheck(t, sizes, steps, latest, latest)
 	})
 	if found == 0 {
 		t.Fatal("no instance was possible")

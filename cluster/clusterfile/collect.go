@@ -255,6 +255,9 @@ func (f *Collect) setDeadline(c *cluster.Cluster, quorum *Quorum, p *badinput.Fa
 		}
 		return
 	}
+	if c.EqualSteps() > 0 {
+		p.Add("collect.deadline", "excludes equal_steps, because nodes that end at a deadline make different numbers of micro-steps; leave one of the two out")
+	}
 	if quorum.Choices != nil || quorum.Count > 0 || quorum.Share > 0 && quorum.Share < 1 {
 		p.Add("collect.deadline", "excludes a quorum below all, because with a deadline every node hands in; leave one of the two out")
 	}

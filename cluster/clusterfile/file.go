@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"evenkeel/cluster"
@@ -34,6 +35,7 @@ type File struct {
 	GlobalBatch *Batch             `yaml:"global_batch"`
 	Gradient    Bytes              `yaml:"gradient,omitempty"` // size of one gradient; default: 4 or 2 bytes per parameter
 	Nodes       []Group            `yaml:"nodes"`
+	EqualSteps  *EqualSteps        `yaml:"equal_steps,omitempty"` // nil: each node makes as few micro-steps as its memory allows
 	Collect     Collect            `yaml:"collect,omitempty"`
 	Conditions  Conditions         `yaml:"conditions,omitempty"`
 	Objectives  cluster.Objectives `yaml:"objectives,omitempty"`
@@ -160,6 +162,9 @@ func (f *File) build(catalogue *profile.Catalogue, p *badinput.Faults, written m
 	c := &b.cluster
 	c.Workload, c.GlobalBatch = f.Workload, batch.Start
 	c.Choices.LeastBatch, c.Choices.MostBatch = batch.Least, batch.Most
+	if f.EqualSteps != nil && len(*p) == 0 {
+		f.EqualSteps.set(c, p)
+	}
 	f.Collect.set(c, b.total, p)
 	p.Under("conditions.", f.Conditions.Conditions.Validate())
 	p.Under("objectives.", f.Objectives.Validate())
@@ -168,11 +173,40 @@ func (f *File) build(catalogue *profile.Catalogue, p *badinput.Faults, written m
 	}
 	if len(*p) == 0 {
 		if err := makesUp(c); err != nil {
-			p.Add("global_batch", "%s", strings.TrimPrefix(err.Error(), cluster.ErrCapacity.Error()+": "))
+			p.Add("global_batch", "%s", reason(err))
 		}
 		p.Under("objectives.", f.Objectives.Check(c))
 	}
 	return c
+}
+
+// EqualSteps is a number of micro-steps that every node makes in a round, or auto: 0, the number with which the first round
+// finishes soonest by the profiles.
+type EqualSteps int
+
+func (e *EqualSteps) parse(s string) error {
+	n, err := strconv.Atoi(s)
+	if *e = EqualSteps(n); s != auto && (err != nil || n < 1 || n > cluster.MaxMicroSteps) {
+		return fmt.Errorf("is %q; write a number of micro-steps, 1..%d, or auto", clip(s), cluster.MaxMicroSteps)
+	}
+	return nil
+}
+
+func (e *EqualSteps) set(c *cluster.Cluster, p *badinput.Faults) {
+	if *e > 0 {
+		c.SetEqualSteps(int(*e))
+		return
+	}
+	steps, err := cluster.BestEqualSteps(c, c.Nominal())
+	if err != nil {
+		p.Add("global_batch", "%s", reason(err))
+	}
+	c.SetEqualSteps(steps)
+}
+
+// reason is what an error of an allocation says beside that it is one.
+func reason(err error) string {
+	return strings.TrimPrefix(err.Error(), cluster.ErrCapacity.Error()+": ")
 }
 
 // makesUp returns an error unless there are shares that make up the global batch.
