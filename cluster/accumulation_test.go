@@ -63,7 +63,8 @@ func TestAccumulationOfAShare(t *testing.T) {
 		in := drawInstance(t, 1, 60)
 		n := &in.cluster.Nodes[0]
 		share := in.cluster.GlobalBatch
-		if in.full(0) == 0 || !in.makes(0, share) {
+		in.cluster.SetEqualSteps(rapid.IntRange(0, 4).Draw(t, "equal"))
+		if k := n.Equal; in.full(0) == 0 || k == 0 && !in.makes(0, share) || k > 0 && in.equalParts(0, share, k) == nil {
 			if n.Takes(share) {
 				t.Fatalf("takes %d", share)
 			}

@@ -243,6 +243,15 @@ func (c *Cluster) CheckCapacity(present []bool) error {
 	return nil
 }
 
+// MakesUp returns an error unless shares of all nodes make up the global batch.
+func (c *Cluster) MakesUp() error {
+	if err := c.CheckCapacity(nil); err != nil || !slices.ContainsFunc(c.Nodes, func(n Node) bool { return n.LeastShare() > 1 }) {
+		return err // single samples make up any batch
+	}
+	_, err := Allocate(c, nil, c.Nominal(), make([]int, len(c.Nodes)))
+	return err
+}
+
 // odd is the error if no sum of micro-batches is the global batch.
 func (c *Cluster) odd() error {
 	return fmt.Errorf("%w: the micro-batches that the nodes take do not sum to %d; change global_batch or micro_batch", ErrCapacity, c.GlobalBatch)

@@ -59,7 +59,7 @@ func BestEqualSteps(c *Cluster, perf []Performance) (int, error) {
 	case free != nil:
 		return 0, free
 	}
-	return 0, fmt.Errorf("%w in equal numbers of micro-steps: change global_batch or micro_batch", ErrCapacity)
+	return 0, fmt.Errorf("%w: in no equal number of micro-steps do the micro-batches that the nodes take sum to %d; change global_batch or micro_batch", ErrCapacity, c.GlobalBatch)
 }
 
 // without returns the nodes present less those that are left out because one sample or more in each equal micro-step of all

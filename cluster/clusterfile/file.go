@@ -12,7 +12,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -172,7 +171,7 @@ func (f *File) build(catalogue *profile.Catalogue, p *badinput.Faults, written m
 		p.Add("objectives", "are all zero; give at least one weight above 0")
 	}
 	if len(*p) == 0 {
-		if err := makesUp(c); err != nil {
+		if err := c.MakesUp(); err != nil {
 			p.Add("global_batch", "%s", reason(err))
 		}
 		p.Under("objectives.", f.Objectives.Check(c))
@@ -207,16 +206,4 @@ func (e *EqualSteps) set(c *cluster.Cluster, p *badinput.Faults) {
 // reason is what an error of an allocation says beside that it is one.
 func reason(err error) string {
 	return strings.TrimPrefix(err.Error(), cluster.ErrCapacity.Error()+": ")
-}
-
-// makesUp returns an error unless there are shares that make up the global batch.
-func makesUp(c *cluster.Cluster) error {
-	if err := c.CheckCapacity(nil); err != nil {
-		return err
-	}
-	if !slices.ContainsFunc(c.Nodes, func(n cluster.Node) bool { return n.LeastShare() > 1 }) {
-		return nil // single samples make up any
-	}
-	_, err := cluster.Allocate(c, nil, c.Nominal(), make([]int, len(c.Nodes)))
-	return err
 }

@@ -162,7 +162,7 @@ func (r *Registration) Cluster(workload string, catalogue *profile.Catalogue) (*
 	if err := r.Collect.Apply(c); err != nil {
 		return nil, badinput.Wrap(err)
 	}
-	if err := c.CheckCapacity(nil); err != nil {
+	if err := c.MakesUp(); err != nil {
 		return nil, badinput.Wrap(err)
 	}
 	return c, nil
