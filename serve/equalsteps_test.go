@@ -74,7 +74,7 @@ func TestEqualStepsOfAStart(t *testing.T) {
 		{object{"equal_steps": -1}, "equal_steps", 0}, {object{"equal_steps": 16385}, "equal_steps", 0}, {object{"equal_steps": 31}, "lower equal_steps", 0},
 		{object{"deadline": "auto"}, "equal_steps is 3, but ranks that end at a deadline", 0},
 		{object{"ranks": []object{{"name": "a", "micro_batch": object{"sizes": []int{4}}}}}, "multiples of 12", 0},
-		{object{"ranks": []object{{"name": "a", "micro_batch": object{"sizes": []int{3, 7, 8}}}}}, "do not sum to 30", 0},
+		{object{"ranks": []object{{"name": "a", "micro_batch": object{"sizes": []int{4, 9}}}, {"name": "b", "micro_batch": object{"sizes": []int{4, 9}}}}}, "do not sum to 30", 0},
 	} {
 		body := object{"id": fmt.Sprint("start no. ", k), "ranks": []object{{"name": "a"}, {"name": "b"}}}
 		for k, v := range x.more {
