@@ -96,9 +96,9 @@ func (c *Cluster) check(present []bool, perf []Performance, sizes []int) error {
 // AllocateOnce writes the shares that finish soonest if every node takes exactly one
 // micro-step, for work that is not accumulated. It returns what Allocate returns.
 func (a *Allocator) AllocateOnce(c *Cluster, perf []Performance, sizes []int) (float64, error) {
-	once := *c
-	once.Single = true
-	finish, err := a.Allocate(&once, nil, perf, sizes)
+	c = c.Own()
+	c.SetEqualSteps(1)
+	finish, err := a.Allocate(c, nil, perf, sizes)
 	if err != nil {
 		return 0, err
 	}
@@ -128,7 +128,7 @@ func (a *Allocator) limits(c *Cluster, present []bool) {
 	for i := range c.Nodes {
 		most := 0
 		if present == nil || present[i] {
-			most = c.most(i)
+			most = c.Nodes[i].MostShare(c.GlobalBatch)
 		}
 		a.most = append(a.most, most)
 	}
@@ -188,15 +188,6 @@ func (l *waterLevel) find(c *Cluster, present []bool, perf []Performance, most, 
 	}
 }
 
-// most is the largest share of node i: within the bound on micro-steps and the global batch.
-func (c *Cluster) most(i int) int {
-	n := &c.Nodes[i]
-	if c.Single {
-		return n.floorStep(c.GlobalBatch)
-	}
-	return n.MostShare(c.GlobalBatch)
-}
-
 // CheckCapacity returns an error if the present nodes (nil: all) cannot make up the global
 // batch. It does not search for a sum of micro-batches, so nil does not prove that they can.
 func (c *Cluster) CheckCapacity(present []bool) error {
@@ -219,7 +210,7 @@ func (c *Cluster) CheckCapacity(present []bool) error {
 				ErrCapacity, c.Label(i), n.LeastStep(), n.Limit)
 		}
 		if hold < c.GlobalBatch {
-			hold += c.most(i)
+			hold += n.MostShare(c.GlobalBatch)
 		}
 		divisor, least = n.divisor(divisor), min(least, n.LeastShare())
 	}
@@ -234,8 +225,6 @@ func (c *Cluster) CheckCapacity(present []bool) error {
 		return fmt.Errorf("%w: no node takes fewer than %d samples, global_batch is %d; raise it, or lower micro_batch", ErrCapacity, least, c.GlobalBatch)
 	case c.GlobalBatch%divisor != 0:
 		return fmt.Errorf("%w: all micro-batches are multiples of %d, global_batch is %d", ErrCapacity, divisor, c.GlobalBatch)
-	case hold < c.GlobalBatch && c.Single:
-		return fmt.Errorf("%w: %d nodes hold %d samples together, the batch is %d", ErrCapacity, nodes, hold, c.GlobalBatch)
 	case hold < c.GlobalBatch:
 		return fmt.Errorf("%w: %d nodes make up %d samples at most, in %d micro-steps each; global_batch is %d; lower it, or add nodes or memory",
 			ErrCapacity, nodes, hold, cmp.Or(c.EqualSteps(), MaxMicroSteps), c.GlobalBatch)

@@ -41,7 +41,7 @@ func BestEqualSteps(c *Cluster, perf []Performance) (int, error) {
 		for i := range c.Nodes {
 			n := &c.Nodes[i]
 			soonest = min(soonest, n.Finish(perf[i], n.LeastShare()))
-			hold += share(n, perf[i], finish, c.most(i))
+			hold += share(n, perf[i], finish, n.MostShare(c.GlobalBatch))
 		}
 		if soonest >= finish {
 			break // later with more steps

@@ -99,7 +99,6 @@ type Cluster struct {
 	Nodes       []Node
 	Collect     Collect
 	Choices     Choices
-	Single      bool // shares are one micro-step each, for work that is not accumulated
 }
 
 // Nominal returns every node's performance parameters from its profile, in node
