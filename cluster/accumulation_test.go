@@ -71,6 +71,9 @@ func TestAccumulationOfAShare(t *testing.T) {
 			return
 		}
 		a, cost := n.Begin(Order{Share: share}), 0.0
+		if first := a.Next(0); first != n.MicroBatch(share) {
+			t.Fatalf("%d of %d first", first, n.MicroBatch(share))
+		}
 		for size := a.Next(0); size > 0; size = a.Next(0) {
 			a.Done(size, 1)
 			cost += n.stepCost(size)

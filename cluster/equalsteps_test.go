@@ -138,6 +138,59 @@ func TestBestEqualStepsBrute(t *testing.T) {
 	})
 }
 
+// The largest share within a cost is that of a search.
+func TestEqualWithin(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		in := drawInstance(t, 1, 40)
+		in.cluster.SetEqualSteps(rapid.IntRange(1, 5).Draw(t, "steps"))
+		n, most := &in.cluster.Nodes[0], 0
+		if n.Full() > 0 {
+			most = n.MostShare(in.cluster.GlobalBatch)
+		}
+		w, want := n.Cost(rapid.IntRange(0, 50).Draw(t, "samples"))*1.001, 0
+		for b := range most + 1 {
+			if n.Takes(b) && n.Cost(b) <= w*(1-1e-6) { // up to rounding
+				want = b
+			}
+		}
+		if got := n.within(w, most); got < want || got > most || !n.Takes(got) || n.Cost(got) > w*(1+1e-6) {
+			t.Fatalf("%d samples, want %d of at most %d", got, want, most)
+		}
+	})
+}
+
+// Where the number of micro-steps is large, nodes leave room for one another, or are left out.
+func TestManyEqualSteps(t *testing.T) {
+	const steps, least = MaxMicroSteps, 100
+	c := &Cluster{GlobalBatch: 4*steps*least + 1000}
+	perf := []Performance{{PerSample: 1}, {PerSample: 1}, {PerSample: 1}, {PerSample: 1.2}}
+	for range perf {
+		c.Nodes = append(c.Nodes, Node{Least: least, Limit: 1000})
+	}
+	c.SetEqualSteps(steps)
+	if at, err := Allocate(c, nil, perf, make([]int, 4)); err != nil || at != 1.2*steps*least {
+		t.Errorf("%v, %v: all four have room", at, err)
+	}
+	c, perf = &Cluster{GlobalBatch: 1500}, nil
+	for i := range 1000 {
+		c.Nodes, perf = append(c.Nodes, Node{Limit: 2}), append(perf, Performance{PerSample: 1 + float64((i+500)%1000)/1e4})
+	}
+	c.SetEqualSteps(1000)
+	if at, err := Allocate(c, nil, perf, make([]int, 1000)); err != nil || at != 1500 {
+		t.Errorf("%v, %v: one node has room", at, err)
+	}
+	c = &Cluster{GlobalBatch: 9, Nodes: []Node{{Limit: 5, Shapes: []int{4, 5}}}}
+	c.SetEqualSteps(2)
+	if err := c.MakesUp(); err != nil {
+		t.Errorf("4 and 5: %v", err)
+	}
+	c = &Cluster{GlobalBatch: 100_000, Nodes: []Node{{Limit: 1}}}
+	c.SetEqualSteps(3)
+	if got := c.Nodes[0].MostShare(c.GlobalBatch); got != 3 {
+		t.Errorf("%d samples in 3 micro-steps of one", got)
+	}
+}
+
 // Nodes whose smallest micro-batches differ, and that cannot all take part: dealing to the ones with most samples first is not enough.
 func TestKeepMost(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
@@ -175,20 +228,17 @@ func TestKeepMost(t *testing.T) {
 func TestKeepMostMany(t *testing.T) {
 	r, nodes, most := rand.New(rand.NewPCG(1, 2)), 6000, 3000
 	shares := make([]int, nodes)
-	for i := range shares {
+	for i := range nodes - 1 {
 		shares[i] = r.IntN(1000)
 	}
 	sorted, want := slices.Sorted(slices.Values(shares)), 0
 	for _, b := range sorted[nodes-most:] {
 		want += b
 	}
-	all, one := make([]Node, nodes), most
-	for range 2 {
-		if got := keepMost(all, shares, one, make([]bool, nodes)); got != want {
+	for _, last := range []Node{{}, {Least: most + 1}} { // the second never fits
+		all := slices.Concat(make([]Node, nodes-1), []Node{last})
+		if got := keepMost(all, shares, most, make([]bool, nodes)); got != want {
 			t.Errorf("%d samples, want %d", got, want)
 		}
-		all = append(all, Node{Least: most + 1}) // it never fits
-		shares = append(shares, 1000)
-		nodes++
 	}
 }

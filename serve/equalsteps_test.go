@@ -38,8 +38,7 @@ func TestEqualSteps(t *testing.T) {
 	if sizes.Nodes[0].Share != 36 || sizes.Nodes[2].Share < 30 {
 		t.Errorf("nothing was learnt: %+v", sizes.Nodes)
 	}
-	j := s.known("job") // with a snapshot and without one
-	for range 2 {
+	for range 2 { // without a snapshot, and with one
 		s.Close()
 		c, s = newClient(t, config)
 		var again started
@@ -49,7 +48,7 @@ func TestEqualSteps(t *testing.T) {
 		check(again.Sizes)
 		sizes = c.play("job", again.Sizes, 8+again.Sizes.Plan, 3, paces...)
 		check(sizes)
-		j = s.known("job")
+		j := s.known("job")
 		j.mu.Lock()
 		j.journal.snap(j.snapshot())
 		j.mu.Unlock()

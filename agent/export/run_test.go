@@ -98,8 +98,13 @@ func TestEqualSteps(t *testing.T) {
 			c.Nodes = append(c.Nodes, n)
 		}
 		r.Performance = c.Nominal()
+		r.Sizes = slices.Repeat([]int{1}, len(c.Nodes)) // of a run without equal steps
+		r.Sizes[0] += c.GlobalBatch - len(c.Nodes)
 		best := bestEqual(c)
 		s, err := FromRun(r, "")
+		if c.EqualSteps() != 0 {
+			t.Fatal("the run's cluster was changed")
+		}
 		if errors.Is(err, cluster.ErrCapacity) && math.IsInf(best, 1) {
 			continue
 		}
