@@ -247,8 +247,8 @@ func (d *deadBand) apply(c *cluster.Cluster, perf []cluster.Performance, finish 
 	kept, sum := 0.0, 0
 	usable := d.known
 	for i, b := range sizes {
-		if (b > 0) != (fresh[i] > 0) {
-			usable = false // nodes came or went
+		if (b > 0) != (fresh[i] > 0) || !c.Nodes[i].Takes(b) {
+			usable = false // nodes came or went, or a limit fell
 			break
 		}
 		if b > 0 {

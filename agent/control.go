@@ -214,9 +214,10 @@ func (c *Control) keep() {
 	h.plan, h.steps, h.round = c.plan, h.steps[:0], c.parts.round
 	h.plan.Sizes, h.plan.Perf, h.plan.Probe = sizes, nil, nil // the newest plan reuses the memory of the last two
 	for i, b := range sizes {
-		step := c.Cluster.Nodes[i].Full()
+		n := &c.Cluster.Nodes[i]
+		step := n.Full()
 		if !c.plan.Beyond() {
-			step = min(step, b)
+			step = n.MicroBatch(b)
 		}
 		h.steps = append(h.steps, step)
 	}

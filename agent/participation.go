@@ -122,12 +122,12 @@ func beyond(r *cluster.NodeReport, report *cluster.Report, finish float64) float
 }
 
 // trial returns the expected time of the node's least share. If the newest measurement had several micro-steps, it is at most
-// their mean time, because the least share is one micro-step of the smallest size. A line fitted to one size, or to rounds
+// their mean time, because those of the least share have the smallest size. A line fitted to one size, or to rounds
 // that all ended at a deadline, may predict much more.
 func (n *partaker) trial(node *cluster.Node, perf cluster.Performance) float64 {
 	seconds := node.Finish(perf, node.LeastShare())
 	if n.steps > 1 {
-		seconds = min(seconds, node.Network+max(n.took-node.Network, 0)/n.steps)
+		seconds = min(seconds, node.Network+max(n.took-node.Network, 0)*float64(node.Steps(node.LeastShare()))/n.steps)
 	}
 	return seconds
 }

@@ -120,7 +120,8 @@ func TestFallAndReturn(t *testing.T) {
 		t.Errorf("%+v", n)
 	}
 	// Where the others cannot hold the batch it takes part all the same.
-	c.Nodes[0].Limit, c.Single = 20, true
+	c.Nodes[0].Limit = 20
+	c.SetEqualSteps(1)
 	if allowed := p.among(c, []bool{true, false}); allowed[1] || p.nodes[1].why != Silent {
 		t.Errorf("away, and allowed %v", allowed)
 	}

@@ -35,6 +35,14 @@ func TestTrialIsOneMicroStep(t *testing.T) {
 		n := partaker{}
 		believed := cluster.Performance{Overhead: rapid.Float64Range(0, 100).Draw(t, "believed"), PerSample: rapid.Float64Range(0, 1).Draw(t, "slope")}
 		line := believed.Overhead + believed.PerSample*float64(node.Least)
+		if steps > 1 {
+			even := node
+			even.Equal, n.took, n.steps = steps, seconds, float64(steps)
+			if got, line := n.trial(&even, believed), believed.Overhead+believed.PerSample*float64(node.Least*steps); math.Abs(got-min(line, seconds)) > 1e-9*got {
+				t.Fatalf("%d equal micro-steps: %v, want %v or %v", steps, got, line, seconds)
+			}
+			n = partaker{}
+		}
 		if got := n.trial(&node, believed); math.Abs(got-line) > 1e-12 {
 			t.Fatalf("never measured: %v, want the line's %v", got, line)
 		}

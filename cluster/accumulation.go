@@ -23,7 +23,7 @@ func (p *Plan) Order(n *Node, i int) Order {
 		o.Pace = n.Profile.PerSample()
 	}
 	if p.Probe != nil && p.Probe[i] {
-		o.First = n.LeastShare()
+		o.First = n.LeastStep()
 	}
 	if p.Collect.Deadline > 0 {
 		o.Deadline = max(p.Collect.Deadline.Seconds()-n.Network, 1e-9)
@@ -74,11 +74,15 @@ func (n *Node) Begin(o Order) Accumulation {
 // Next is the size of the next micro-step, given the seconds since the order; 0: hand in
 // what was accumulated.
 func (a *Accumulation) Next(elapsed float64) int {
-	if a.ended || a.steps >= maxMicroSteps {
+	if a.ended || a.steps >= MaxMicroSteps {
 		return 0
 	}
 	if a.order.Deadline == 0 {
-		return a.node.floorStep(a.order.Share - a.samples)
+		left := a.order.Share - a.samples
+		if more := a.node.Equal - a.steps; more > 0 {
+			return (left + more - 1) / more
+		}
+		return a.node.floorStep(left)
 	}
 	full := a.node.Full()
 	if a.order.Whole {
@@ -102,7 +106,7 @@ func (a *Accumulation) Next(elapsed float64) int {
 	case a.order.Whole:
 		return full
 	}
-	return a.node.LeastShare()
+	return a.node.LeastStep()
 }
 
 // fits is the cost that ends in time, at the pace of this round.
@@ -127,13 +131,13 @@ func (a *Accumulation) fits(elapsed float64) float64 {
 //	}
 func (a *Accumulation) More(elapsed float64) int {
 	o := &a.order
-	if a.steps >= maxMicroSteps || elapsed < o.Deadline {
+	if a.steps >= MaxMicroSteps || elapsed < o.Deadline {
 		return 0
 	}
 	if a.inTime == 0 {
 		a.inTime = a.samples
 	}
-	size := a.node.LeastShare()
+	size := a.node.LeastStep()
 	if o.Whole {
 		size = min(a.node.Full(), o.Share)
 	}

@@ -63,13 +63,17 @@ func TestAccumulationOfAShare(t *testing.T) {
 		in := drawInstance(t, 1, 60)
 		n := &in.cluster.Nodes[0]
 		share := in.cluster.GlobalBatch
-		if in.full(0) == 0 || !in.makes(0, share) {
+		in.cluster.SetEqualSteps(rapid.IntRange(0, 4).Draw(t, "equal"))
+		if k := n.Equal; in.full(0) == 0 || k == 0 && !in.makes(0, share) || k > 0 && in.equalParts(0, share, k) == nil {
 			if n.Takes(share) {
 				t.Fatalf("takes %d", share)
 			}
 			return
 		}
 		a, cost := n.Begin(Order{Share: share}), 0.0
+		if first := a.Next(0); first != n.MicroBatch(share) {
+			t.Fatalf("%d of %d first", first, n.MicroBatch(share))
+		}
 		for size := a.Next(0); size > 0; size = a.Next(0) {
 			a.Done(size, 1)
 			cost += n.stepCost(size)

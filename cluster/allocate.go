@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -40,10 +41,14 @@ type Allocator struct {
 
 // Allocate does what the function Allocate does.
 func (a *Allocator) Allocate(c *Cluster, present []bool, perf []Performance, sizes []int) (float64, error) {
-	if err := c.check(present, perf, sizes, c.most); err != nil {
+	if err := c.check(present, perf, sizes); err != nil {
 		return 0, err
 	}
 	a.limits(c, present)
+	if fewer := a.without(c, present, perf); !slices.Equal(fewer, present) {
+		present = fewer
+		a.limits(c, present)
+	}
 	var level waterLevel
 	level.begin(c, present, perf)
 	low, total := level.find(c, present, perf, a.most, sizes)
@@ -71,32 +76,29 @@ func (a *Allocator) Allocate(c *Cluster, present []bool, perf []Performance, siz
 	return finish, nil
 }
 
-// check returns an error for parameters that cannot be allocated by, and sets all sizes to 0. most is the largest share of a node.
-func (c *Cluster) check(present []bool, perf []Performance, sizes []int, most func(int) int) error {
+// check returns an error for parameters that cannot be allocated by, and sets all sizes to 0.
+func (c *Cluster) check(present []bool, perf []Performance, sizes []int) error {
 	if len(perf) != len(c.Nodes) || len(sizes) != len(c.Nodes) {
 		return fmt.Errorf("cluster: %d nodes, but %d performance parameters and %d sizes", len(c.Nodes), len(perf), len(sizes))
 	}
-	if err := c.checkCapacity(present, most); err != nil {
-		return err
-	}
 	for i := range c.Nodes {
 		sizes[i] = 0
-		if present != nil && !present[i] {
+		if i < len(present) && !present[i] {
 			continue
 		}
 		if p := perf[i]; !(p.PerSample > 0) || math.IsInf(p.PerSample, 0) || !(p.Overhead >= 0) || math.IsInf(p.Overhead, 0) {
 			return fmt.Errorf("cluster: node %s: performance parameters %+v must be finite, Overhead at least 0 and PerSample above 0", c.Label(i), p)
 		}
 	}
-	return nil
+	return c.CheckCapacity(present)
 }
 
 // AllocateOnce writes the shares that finish soonest if every node takes exactly one
 // micro-step, for work that is not accumulated. It returns what Allocate returns.
 func (a *Allocator) AllocateOnce(c *Cluster, perf []Performance, sizes []int) (float64, error) {
-	once := *c
-	once.Single = true
-	finish, err := a.Allocate(&once, nil, perf, sizes)
+	c = c.Own()
+	c.SetEqualSteps(1)
+	finish, err := a.Allocate(c, nil, perf, sizes)
 	if err != nil {
 		return 0, err
 	}
@@ -126,7 +128,7 @@ func (a *Allocator) limits(c *Cluster, present []bool) {
 	for i := range c.Nodes {
 		most := 0
 		if present == nil || present[i] {
-			most = c.most(i)
+			most = c.Nodes[i].MostShare(c.GlobalBatch)
 		}
 		a.most = append(a.most, most)
 	}
@@ -137,7 +139,7 @@ func (a *Allocator) limits(c *Cluster, present []bool) {
 type waterLevel struct {
 	low, high   float64 // seconds
 	rate, start float64 // the sum is about the straight line rate*t - start
-	slack       int     // samples: the least shares of all nodes
+	slack       int     // samples: the smallest micro-batches of all nodes
 	steps       int     // evaluations of all nodes
 }
 
@@ -145,7 +147,7 @@ func (l *waterLevel) begin(c *Cluster, present []bool, perf []Performance) {
 	*l = waterLevel{high: math.Inf(1)}
 	for i := range c.Nodes {
 		if present == nil || present[i] {
-			l.slack += c.Nodes[i].LeastShare()
+			l.slack += c.Nodes[i].LeastStep()
 			l.rate += 1 / perf[i].PerSample
 			l.start += perf[i].Overhead / perf[i].PerSample
 		}
@@ -153,7 +155,7 @@ func (l *waterLevel) begin(c *Cluster, present []bool, perf []Performance) {
 }
 
 // find returns a time at which the shares sum to at most the global batch. They miss at most
-// half a least share per node, unless many samples finish at the same moment. It writes these
+// half a smallest micro-batch per node, unless many samples finish at the same moment. It writes these
 // shares, bounded by most, into sizes and returns their sum.
 func (l *waterLevel) find(c *Cluster, present []bool, perf []Performance, most, sizes []int) (low float64, total int) {
 	shares := func(t float64) (sum int) {
@@ -186,20 +188,9 @@ func (l *waterLevel) find(c *Cluster, present []bool, perf []Performance, most, 
 	}
 }
 
-// most is the largest share of node i: within the bound on micro-steps and the global batch.
-func (c *Cluster) most(i int) int {
-	n := &c.Nodes[i]
-	if c.Single {
-		return n.floorStep(c.GlobalBatch)
-	}
-	return n.MostShare(c.GlobalBatch)
-}
-
 // CheckCapacity returns an error if the present nodes (nil: all) cannot make up the global
 // batch. It does not search for a sum of micro-batches, so nil does not prove that they can.
-func (c *Cluster) CheckCapacity(present []bool) error { return c.checkCapacity(present, c.most) }
-
-func (c *Cluster) checkCapacity(present []bool, most func(int) int) error {
+func (c *Cluster) CheckCapacity(present []bool) error {
 	if present != nil && len(present) != len(c.Nodes) {
 		return fmt.Errorf("cluster: %d nodes, but presence of %d", len(c.Nodes), len(present))
 	}
@@ -216,10 +207,10 @@ func (c *Cluster) checkCapacity(present []bool, most func(int) int) error {
 				ErrCapacity, c.Label(i), n.Limit)
 		case n.Full() < 1:
 			return fmt.Errorf("%w: node %s: its smallest micro-batch is %d, but its memory holds %d",
-				ErrCapacity, c.Label(i), n.LeastShare(), n.Limit)
+				ErrCapacity, c.Label(i), n.LeastStep(), n.Limit)
 		}
 		if hold < c.GlobalBatch {
-			hold += most(i)
+			hold += n.MostShare(c.GlobalBatch)
 		}
 		divisor, least = n.divisor(divisor), min(least, n.LeastShare())
 	}
@@ -228,17 +219,26 @@ func (c *Cluster) checkCapacity(present []bool, most func(int) int) error {
 		return fmt.Errorf("%w: no node takes part", ErrCapacity)
 	case c.GlobalBatch < 1:
 		return fmt.Errorf("%w: global_batch is %d; it must be at least 1", ErrCapacity, c.GlobalBatch)
+	case c.GlobalBatch < least && c.EqualSteps() > 1:
+		return fmt.Errorf("%w: %d equal micro-steps take %d samples or more, global_batch is %d; raise it, or lower equal_steps or micro_batch", ErrCapacity, c.EqualSteps(), least, c.GlobalBatch)
 	case c.GlobalBatch < least:
 		return fmt.Errorf("%w: no node takes fewer than %d samples, global_batch is %d; raise it, or lower micro_batch", ErrCapacity, least, c.GlobalBatch)
 	case c.GlobalBatch%divisor != 0:
 		return fmt.Errorf("%w: all micro-batches are multiples of %d, global_batch is %d", ErrCapacity, divisor, c.GlobalBatch)
-	case hold < c.GlobalBatch && c.Single:
-		return fmt.Errorf("%w: %d nodes hold %d samples together, the batch is %d", ErrCapacity, nodes, hold, c.GlobalBatch)
 	case hold < c.GlobalBatch:
 		return fmt.Errorf("%w: %d nodes make up %d samples at most, in %d micro-steps each; global_batch is %d; lower it, or add nodes or memory",
-			ErrCapacity, nodes, hold, maxMicroSteps, c.GlobalBatch)
+			ErrCapacity, nodes, hold, cmp.Or(c.EqualSteps(), MaxMicroSteps), c.GlobalBatch)
 	}
 	return nil
+}
+
+// MakesUp returns an error unless shares of all nodes make up the global batch.
+func (c *Cluster) MakesUp() error {
+	if err := c.CheckCapacity(nil); err != nil || !slices.ContainsFunc(c.Nodes, func(n Node) bool { return n.LeastShare() > 1 }) {
+		return err // single samples make up any batch
+	}
+	_, err := Allocate(c, nil, c.Nominal(), make([]int, len(c.Nodes)))
+	return err
 }
 
 // odd is the error if no sum of micro-batches is the global batch.

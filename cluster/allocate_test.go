@@ -293,7 +293,7 @@ func TestAllocateErrors(t *testing.T) {
 		change func(c *Cluster, present []bool, perf []Performance)
 		want   string
 	}{
-		{func(c *Cluster, _ []bool, _ []Performance) { c.GlobalBatch = 9*maxMicroSteps + 1 }, "cluster: the nodes cannot make up the global batch: 2 nodes make up 147456 samples at most, in 16384 micro-steps each; global_batch is 147457; lower it, or add nodes or memory"},
+		{func(c *Cluster, _ []bool, _ []Performance) { c.GlobalBatch = 9*MaxMicroSteps + 1 }, "cluster: the nodes cannot make up the global batch: 2 nodes make up 147456 samples at most, in 16384 micro-steps each; global_batch is 147457; lower it, or add nodes or memory"},
 		{func(c *Cluster, _ []bool, _ []Performance) { c.GlobalBatch = 0 }, "cluster: the nodes cannot make up the global batch: global_batch is 0; it must be at least 1"},
 		{func(c *Cluster, _ []bool, _ []Performance) {
 			c.Nodes[0].Shapes, c.Nodes[1].Shapes = []int{4}, []int{2, 4}

@@ -29,6 +29,12 @@ type Collect struct {
 // Timed says whether rounds end by a deadline.
 func (c *Collect) Timed() bool { return c.Deadline > 0 || c.DeadlineShare > 0 || c.AutoDeadline }
 
+// WithoutDeadline returns c with rounds that wait for the shares.
+func (c Collect) WithoutDeadline() Collect {
+	c.Deadline, c.DeadlineShare, c.TimeoutShare, c.AutoDeadline, c.Reserve, c.Overtime, c.Whole = 0, 0, 0, false, 0, 0, false
+	return c
+}
+
 // Quorum is a number of nodes, or a share of those that take part. The zero value
 // means all of them.
 type Quorum struct {

@@ -2,176 +2,135 @@ package cluster
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
-	"sort"
 )
 
-// AllocateEqual writes into sizes the shares of the round that finishes soonest if every node with a share makes the same
-// number of micro-steps, as the ranks of FSDP, DeepSpeed and Megatron-LM must. The micro-steps of a share differ by at most
-// one sample. A node gets 0 where the others finish sooner without it.
-// It returns the latest finish time in seconds, and the number of micro-steps.
-//
-// It tries every number of micro-steps that can be the best, and for each searches the common finish time. With nodes that
-// have Shapes it may miss the best.
-//
-// The error wraps ErrCapacity when no shares make up the global batch. After an error the sizes mean nothing.
-func AllocateEqual(c *Cluster, perf []Performance, sizes []int) (float64, int, error) {
-	most := func(i int) int { return min(c.Nodes[i].Full(), c.GlobalBatch) * min(c.GlobalBatch, maxMicroSteps) }
-	if err := c.check(nil, perf, sizes, most); err != nil {
-		return 0, 0, err
+// SetEqualSteps makes the nodes compute every share in so many micro-steps, 1 to MaxMicroSteps, of sizes that differ by at most
+// one sample, as the ranks of FSDP, DeepSpeed and Megatron-LM must; 0: each node in as few as its memory allows.
+func (c *Cluster) SetEqualSteps(steps int) {
+	for i := range c.Nodes {
+		c.Nodes[i].Equal = steps
 	}
-	e := equalSteps{c: c, perf: perf, trial: make([]int, len(sizes)), held: make([]int, len(sizes))}
-	finish, steps := math.Inf(1), 0
-	for e.steps = 1; e.steps <= min(maxMicroSteps, c.GlobalBatch) && e.soonest() < finish; e.steps++ {
-		if at, ok := e.allocate(finish); ok {
-			finish, steps = at, e.steps
-			copy(sizes, e.held)
+}
+
+// EqualSteps is what SetEqualSteps has set.
+func (c *Cluster) EqualSteps() int {
+	if len(c.Nodes) == 0 {
+		return 0
+	}
+	return c.Nodes[0].Equal
+}
+
+// BestEqualSteps returns the number of equal micro-steps with which a round finishes soonest; the fewest if several do. It tries
+// every number that can be the best. The error wraps ErrCapacity when with none the shares make up the global batch.
+func BestEqualSteps(c *Cluster, perf []Performance) (int, error) {
+	var a Allocator
+	sizes, best, finish := make([]int, len(c.Nodes)), 0, math.Inf(1)
+	c = c.Own()
+	c.SetEqualSteps(0)
+	free := c.check(nil, perf, sizes)
+	if free != nil && !errors.Is(free, ErrCapacity) {
+		return 0, free
+	}
+	for steps := 1; steps <= min(MaxMicroSteps, c.GlobalBatch); steps++ {
+		c.SetEqualSteps(steps)
+		soonest, hold := math.Inf(1), 0 // of the least shares; by the best time so far
+		for i := range c.Nodes {
+			n := &c.Nodes[i]
+			soonest = min(soonest, n.Finish(perf[i], n.LeastShare()))
+			hold += share(n, perf[i], finish, n.MostShare(c.GlobalBatch))
+		}
+		if soonest >= finish {
+			break // later with more steps
+		}
+		if hold < c.GlobalBatch {
+			continue
+		}
+		if at, err := a.Allocate(c, nil, perf, sizes); err == nil && at < finish {
+			best, finish = steps, at
 		}
 	}
-	if steps == 0 {
-		return 0, 0, fmt.Errorf("%w in equal numbers of micro-steps: change global_batch or micro_batch", ErrCapacity)
+	switch {
+	case best > 0:
+		return best, nil
+	case free != nil:
+		return 0, free
 	}
-	return finish, steps, nil
+	return 0, fmt.Errorf("%w: in no equal number of micro-steps do the micro-batches that the nodes take sum to %d; change global_batch or micro_batch", ErrCapacity, c.GlobalBatch)
 }
 
-// equalSteps allocates for one number of micro-steps.
-type equalSteps struct {
-	c           *Cluster
-	perf        []Performance
-	steps       int
-	trial, held []int // shares of the newest time tried; those of the best
-}
-
-// soonest is when the first node could be done; later for more steps.
-func (e *equalSteps) soonest() float64 {
-	at := math.Inf(1)
-	for i := range e.c.Nodes {
-		at = min(at, e.finish(i, e.steps*e.c.Nodes[i].LeastShare()))
+// without returns the nodes present less those that are left out because one sample or more in each equal micro-step of all
+// nodes would exceed the global batch: those without which the others finish soonest. Of nodes with Shapes it leaves out none.
+func (a *Allocator) without(c *Cluster, present []bool, perf []Performance) []bool {
+	steps, least := c.EqualSteps(), 0
+	for i := range c.Nodes {
+		if n := &c.Nodes[i]; a.most[i] > 0 {
+			if len(n.Shapes) > 0 {
+				return present
+			}
+			least += n.LeastShare()
+		}
 	}
-	return at
-}
-
-// allocate finds shares that finish before the given time, as early as any; ok: there are some.
-func (e *equalSteps) allocate(before float64) (at float64, ok bool) {
-	latest := 0.0
-	for i := range e.c.Nodes {
-		latest = max(latest, e.finish(i, e.floor(i, e.c.GlobalBatch)))
+	if steps == 0 || least <= c.GlobalBatch {
+		return present
 	}
-	low, high := uint64(0), math.Float64bits(min(latest, math.Nextafter(before, 0)))
-	if !e.by(math.Float64frombits(high)) {
-		return 0, false
-	}
-	for copy(e.held, e.trial); low+1 < high; { // positive numbers are in the order of their bits
-		if middle := (low + high) / 2; e.by(math.Float64frombits(middle)) {
+	shares, kept, best := make([]int, len(c.Nodes)), make([]bool, len(c.Nodes)), make([]bool, len(c.Nodes))
+	low, high := uint64(0), math.Float64bits(math.MaxFloat64) // positive numbers are in the order of their bits
+	for low+1 < high {
+		middle := (low + high) / 2
+		for i := range shares {
+			shares[i] = share(&c.Nodes[i], perf[i], math.Float64frombits(middle), a.most[i])
+		}
+		if keepMost(c.Nodes, shares, c.GlobalBatch/steps, kept) >= c.GlobalBatch {
 			high = middle
-			copy(e.held, e.trial)
+			copy(best, kept)
 		} else {
 			low = middle
 		}
 	}
-	for i, b := range e.held {
-		at = max(at, e.finish(i, b))
-	}
-	return at, true
+	return best
 }
 
-// by says whether the nodes can make up the global batch by a time, and writes their shares.
-func (e *equalSteps) by(t float64) bool {
-	total, least := 0, 0
-	for i := range e.c.Nodes {
-		n := sort.Search(e.floor(i, e.c.GlobalBatch)+1, func(b int) bool { return e.finish(i, e.floor(i, b)) > t }) - 1
-		e.trial[i] = e.floor(i, max(n, 0))
-		if total += e.trial[i]; e.trial[i] > 0 {
-			least += e.c.Nodes[i].LeastShare()
-		}
-	}
-	if most := e.c.GlobalBatch / e.steps; least > most && total >= e.c.GlobalBatch {
-		total = e.leaveOut(most)
-	}
-	if total < e.c.GlobalBatch {
-		return false
-	}
-	for _, shapes := range []bool{true, false} { // nodes that take any size have the last word
-		for i := range e.trial {
-			n := &e.c.Nodes[i]
-			if spare := e.trial[i] - e.steps*n.LeastShare(); spare > 0 && (len(n.Shapes) > 0) == shapes {
-				total -= e.trial[i]
-				e.trial[i] = e.floor(i, max(e.c.GlobalBatch-total, e.steps*n.LeastShare()))
-				total += e.trial[i]
-			}
-		}
-	}
-	return total == e.c.GlobalBatch
-}
-
-// leaveOut keeps the shares of those nodes that have most samples together, where their smallest micro-batches may sum
-// to most, and returns their sum: a knapsack. In a very large one it keeps those with most samples by these micro-batches.
-func (e *equalSteps) leaveOut(most int) int {
-	kept, total := make([]bool, len(e.trial)), 0
-	if len(kept)*most > 1<<24 {
-		order := make([]int, len(kept))
+// keepMost marks those nodes whose shares have most samples together, where their smallest micro-batches may sum to most, and
+// returns the sum of the shares: a knapsack. Where these differ in a very large one, it keeps those with most samples by them.
+func keepMost(nodes []Node, shares []int, most int, kept []bool) (total int) {
+	clear(kept)
+	alike := !slices.ContainsFunc(nodes, func(n Node) bool { return n.LeastStep() != nodes[0].LeastStep() })
+	if alike || len(nodes)*most > 1<<24 {
+		order := make([]int, len(nodes))
 		for i := range order {
 			order[i] = i
 		}
-		worth := func(i int) float64 { return float64(e.trial[i]) / float64(e.c.Nodes[i].LeastShare()) }
+		worth := func(i int) float64 { return float64(shares[i]) / float64(nodes[i].LeastStep()) }
 		slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(worth(j), worth(i)) })
 		for _, i := range order {
-			if least := e.c.Nodes[i].LeastShare(); least <= most {
+			if least := nodes[i].LeastStep(); shares[i] > 0 && least <= most {
 				kept[i] = true
 				most -= least
+				total += shares[i]
 			}
 		}
-	} else {
-		sums := make([]int, most+1) // by the sum of the smallest micro-batches
-		with := make([][]bool, len(kept))
-		for i, share := range e.trial {
-			with[i] = make([]bool, most+1)
-			least := e.c.Nodes[i].LeastShare()
-			for w := most; share > 0 && w >= least; w-- {
-				if sum := sums[w-least] + share; sum > sums[w] {
-					sums[w], with[i][w] = sum, true
-				}
-			}
-		}
-		for i, w := range slices.Backward(with) {
-			if kept[i] = w[most]; kept[i] {
-				most -= e.c.Nodes[i].LeastShare()
+		return total
+	}
+	sums := make([]int, most+1) // by the sum of the smallest micro-batches
+	with := make([][]bool, len(nodes))
+	for i, share := range shares {
+		with[i] = make([]bool, most+1)
+		least := nodes[i].LeastStep()
+		for w := most; share > 0 && w >= least; w-- {
+			if sum := sums[w-least] + share; sum > sums[w] {
+				sums[w], with[i][w] = sum, true
 			}
 		}
 	}
-	for i := range kept {
-		if !kept[i] {
-			e.trial[i] = 0
+	total = sums[most]
+	for i, w := range slices.Backward(with) {
+		if kept[i] = w[most]; kept[i] {
+			most -= nodes[i].LeastStep()
 		}
-		total += e.trial[i]
 	}
 	return total
-}
-
-// floor is the largest share of a node up to b, 0 if there is none.
-func (e *equalSteps) floor(i, b int) int {
-	n := &e.c.Nodes[i]
-	small, more := n.parts(b, e.steps)
-	return small*e.steps + more
-}
-
-// finish is when a node is done with a share; 0 without one.
-func (e *equalSteps) finish(i, b int) float64 {
-	if b == 0 {
-		return 0
-	}
-	n := &e.c.Nodes[i]
-	small, more := n.parts(b, e.steps)
-	return e.perf[i].Overhead + e.perf[i].PerSample*(float64(e.steps-more)*n.stepCost(small)+float64(more)*n.stepCost(small+1))
-}
-
-// parts are so many micro-steps, with up to b samples together: more of them have a sample above small.
-func (n *Node) parts(b, steps int) (small, more int) {
-	small = n.floorStep(b / steps)
-	if small > 0 && n.floorStep(small+1) > small {
-		more = min(b-small*steps, steps)
-	}
-	return small, more
 }

@@ -16,6 +16,7 @@ type Node struct {
 	Limit   int              // largest micro-batch its memory holds, >= 1; profile.NoLimit when unknown
 	Least   int              // smallest micro-batch that it takes, at most Limit; 0 counts as 1
 	Shapes  []int            // all micro-batches that it takes, rising; nil: any from Least to Limit
+	Equal   int              // micro-steps of every share (Cluster.SetEqualSteps); 0: as few as its memory allows
 	Network float64          // seconds to deliver one gradient over its link
 	TFLOPS  float64          // nameplate speed of the device at the workload's precision; 0 unknown
 	Power   Power
@@ -98,7 +99,6 @@ type Cluster struct {
 	Nodes       []Node
 	Collect     Collect
 	Choices     Choices
-	Single      bool // shares are one micro-step each, for work that is not accumulated
 }
 
 // Nominal returns every node's performance parameters from its profile, in node

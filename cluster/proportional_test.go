@@ -117,7 +117,7 @@ func TestProportionalCases(t *testing.T) {
 		{"nothing wanted of anyone", 10, []int{99, 99}, []float64{0, 0}, []int{5, 5}},
 		{"the unwanted take the rest", 40_000, []int{99_999, 99_999, 2}, []float64{0, -1, 5}, []int{3616, 3616, 32_768}},
 		{"no numbers", 10, []int{99, 99, 99}, []float64{nan, inf, 1}, []int{1, 1, 8}},
-		{"a huge batch, all of it unwanted", MaxGlobalBatch, []int{profile.NoLimit, profile.NoLimit, 1}, []float64{0, 0, 1}, []int{536_862_720, 536_862_720, maxMicroSteps}},
+		{"a huge batch, all of it unwanted", MaxGlobalBatch, []int{profile.NoLimit, profile.NoLimit, 1}, []float64{0, 0, 1}, []int{536_862_720, 536_862_720, MaxMicroSteps}},
 		{"the largest numbers", 9, []int{99, 99}, []float64{math.MaxFloat64, math.MaxFloat64 / 2}, []int{6, 3}},
 		{"far apart", 1000, []int{999, 999}, []float64{1e-300, 1e300}, []int{1, 999}},
 	} {

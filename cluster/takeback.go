@@ -19,6 +19,9 @@ func (a *Allocator) takeBack(c *Cluster, sizes []int, excess int, allowed func(i
 			return true
 		}
 	}
+	if a.shave(c, sizes, excess, allowed) {
+		return true
+	}
 	if excess > mostExcess {
 		return false
 	}
@@ -55,6 +58,26 @@ func (a *Allocator) takeBack(c *Cluster, sizes []int, excess int, allowed func(i
 		sizes[from[e].node] -= e - int(from[e].before)
 	}
 	return true
+}
+
+// shave lowers the shares of nodes with equal micro-steps of any size, none below its least, by excess samples in total.
+func (a *Allocator) shave(c *Cluster, sizes []int, excess int, allowed func(i, b int) bool) bool {
+	spare := func(i int) int {
+		n := &c.Nodes[i]
+		if n.Equal == 0 || len(n.Shapes) > 0 || sizes[i] == 0 || !allowed(i, n.LeastShare()) {
+			return 0
+		}
+		return sizes[i] - n.LeastShare()
+	}
+	all := 0
+	for i := range sizes {
+		all += spare(i)
+	}
+	for i := len(sizes) - 1; i >= 0 && all >= excess && excess > 0; i-- {
+		give := min(spare(i), excess)
+		sizes[i], all, excess = sizes[i]-give, all-give, excess-give
+	}
+	return excess == 0
 }
 
 // spared says whether a node keeps some of its share.

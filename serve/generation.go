@@ -112,8 +112,8 @@ func (g *generation) byRank(limits map[string]int) (map[int]int, error) {
 		switch {
 		case !ok:
 			faults = append(faults, live.Fault{Path: "limits", Text: fmt.Sprintf("no rank is called %.80q", name)})
-		case most < g.nodes()[i].LeastShare() || most > cluster.MaxGlobalBatch:
-			faults = append(faults, live.Fault{Path: "limits", Text: fmt.Sprintf("%.80q: is %d; it must lie in %d..%d", name, most, g.nodes()[i].LeastShare(), cluster.MaxGlobalBatch)})
+		case most < g.nodes()[i].LeastStep() || most > cluster.MaxGlobalBatch:
+			faults = append(faults, live.Fault{Path: "limits", Text: fmt.Sprintf("%.80q: is %d; it must lie in %d..%d", name, most, g.nodes()[i].LeastStep(), cluster.MaxGlobalBatch)})
 		}
 		found[i] = most
 	}

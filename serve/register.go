@@ -19,6 +19,7 @@ type registration struct {
 	GlobalBatch int         `json:"global_batch,omitempty" minimum:"0" maximum:"1073741824" doc:"Samples per round over all ranks; 0: the job's setting"`
 	Workload    string      `json:"workload,omitempty" maxLength:"253" doc:"As in the catalogue of profiles; empty: the job's setting"`
 	Deadline    string      `json:"deadline,omitempty" maxLength:"32" doc:"As in the job's settings; empty: the job's setting"`
+	EqualSteps  int         `json:"equal_steps,omitempty" minimum:"0" maximum:"16384" doc:"As in the job's settings; 0: the job's setting"`
 	Ranks       []live.Rank `json:"ranks" minItems:"1" maxItems:"10000" nullable:"false" doc:"In rank order"`
 }
 
@@ -37,6 +38,7 @@ func (j *job) register(r *registration) (result, error) {
 	settings.GlobalBatch = cmp.Or(r.GlobalBatch, settings.GlobalBatch)
 	settings.Workload = cmp.Or(r.Workload, settings.Workload)
 	settings.Deadline = cmp.Or(r.Deadline, settings.Deadline)
+	settings.EqualSteps = cmp.Or(r.EqualSteps, settings.EqualSteps)
 	f, err := form(j.config, settings, r.Ranks, j.gen.control)
 	if err != nil {
 		return result{}, err
@@ -75,7 +77,7 @@ func form(c *Config, settings Settings, ranks []live.Rank, before *agent.Control
 	if n := len(ranks); n > c.Ranks {
 		return nil, live.Faults{{Path: "ranks", Text: fmt.Sprintf("%d ranks; this service takes jobs of at most %d", n, c.Ranks)}}
 	}
-	start := live.Registration{GlobalBatch: settings.GlobalBatch, Collect: collect, Ranks: ranks}
+	start := live.Registration{GlobalBatch: settings.GlobalBatch, Collect: collect, EqualSteps: settings.EqualSteps, Ranks: ranks}
 	if err := start.Validate(); err != nil {
 		return nil, err
 	}

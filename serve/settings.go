@@ -15,6 +15,7 @@ type Settings struct {
 	GlobalBatch  int     `json:"global_batch,omitempty" minimum:"0" maximum:"1073741824" doc:"Samples per round over all ranks; 0: the process group says when it starts"`
 	Workload     string  `json:"workload,omitempty" maxLength:"253" doc:"As in the catalogue of profiles (evenkeel profiles list), where the job is one of these; empty: paces are learnt from the rounds alone"`
 	Deadline     string  `json:"deadline,omitempty" maxLength:"32" doc:"When rounds end: a duration (1.5s), a share of the predicted time (110%), auto (the samples meet the global batch in the mean), or empty to wait for all. From the next start of the process group on"`
+	EqualSteps   int     `json:"equal_steps,omitempty" minimum:"0" maximum:"16384" doc:"Micro-steps that every rank makes in a round, as FSDP, DeepSpeed and Megatron-LM need (gradient_accumulation_steps), of sizes that differ by at most one sample; 0: each rank as few as its memory allows. From the next start of the process group on"`
 	Objectives   Weights `json:"objectives,omitzero" doc:"Weights of what is wanted; none: speed alone"`
 	Quorum       string  `json:"quorum,omitempty" maxLength:"64" doc:"Of ranks that report one by one: how many to wait for (12, 80%, all, auto, a list)"`
 	Grace        string  `json:"grace,omitempty" maxLength:"64" doc:"The same: how long to wait for the others then (500ms, 10%, auto, a list)"`

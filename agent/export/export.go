@@ -18,6 +18,7 @@ package export
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed"
 	"encoding/json"
 	"errors"
@@ -100,7 +101,7 @@ type Node struct {
 // gradient weights. It leaves checks to Validate. If the numbers of shares and nodes differ,
 // the result has no nodes.
 func New(c *cluster.Cluster, shares []int) Sizes {
-	s := Sizes{Version: version, Workload: c.Workload, GlobalBatch: c.GlobalBatch}
+	s := Sizes{Version: version, Workload: c.Workload, GlobalBatch: c.GlobalBatch, EqualSteps: c.EqualSteps()}
 	if len(shares) != len(c.Nodes) {
 		return s
 	}
@@ -109,11 +110,8 @@ func New(c *cluster.Cluster, shares []int) Sizes {
 		n := &c.Nodes[i]
 		s.Nodes[i] = Node{Name: n.Name, Device: n.Device, Share: b, Limit: n.Limit}
 		if b > 0 {
-			s.Nodes[i].MicroBatch = b // without a limit
-			if full := n.Full(); full > 0 {
-				s.Nodes[i].MicroBatch = min(b, full)
-			}
-			s.Nodes[i].MicroSteps = steps(b, s.Nodes[i].MicroBatch)
+			s.Nodes[i].MicroBatch = n.MicroBatch(b)
+			s.Nodes[i].MicroSteps = cmp.Or(n.Equal, steps(b, n.MicroBatch(b)))
 		}
 	}
 	ranks := len(s.Ranks())

@@ -13,7 +13,7 @@ type Run struct {
 	NoiseScale  float64               // gradient noise scale in samples; 0: unknown
 	Sizes       []int                 // of the last round; nil: there was none
 	Performance []cluster.Performance // in force at the end
-	Equal       bool                  // all ranks are to make the same number of micro-steps, as FSDP and DeepSpeed need
+	Equal       bool                  // all ranks are to make the same number of micro-steps, also where the cluster is not so; a deadline is left out
 }
 
 // tooSlow is why an allocation gives a node nothing.
@@ -24,8 +24,7 @@ const tooSlow = "too slow"
 // over all nodes by the same performance parameters. That leaves a node out if the others
 // finish sooner without it; LeftOut says so.
 //
-// If the cluster's round rule has a deadline, the result has it too, except with equal numbers of micro-steps. An automatic one
-// is the predicted finish time of the shares.
+// If the cluster's round rule has a deadline, the result has it too. An automatic one is the predicted finish time of the shares.
 //
 // If scaling, one of Scalings, is given, or the policy chose the global batch, the result has
 // the factor of the learning rate; without scaling it follows Sqrt. An error of the allocation
@@ -34,14 +33,16 @@ func FromRun(r Run, scaling string) (Sizes, error) {
 	c := *r.Cluster
 	c.GlobalBatch = r.GlobalBatch
 	sizes := r.Sizes
-	equal := 0
-	if r.Equal {
-		sizes = make([]int, len(c.Nodes))
-		var err error
-		if _, equal, err = cluster.AllocateEqual(&c, r.Performance, sizes); err != nil {
+	if r.Equal && c.EqualSteps() == 0 {
+		steps, err := cluster.BestEqualSteps(&c, r.Performance)
+		if err != nil {
 			return Sizes{}, err
 		}
-	} else if len(sizes) == 0 || slices.Min(sizes) <= 0 || total(sizes) != c.GlobalBatch {
+		c, sizes = *c.Own(), nil
+		c.SetEqualSteps(steps)
+		c.Collect = c.Collect.WithoutDeadline()
+	}
+	if len(sizes) == 0 || slices.Min(sizes) <= 0 || total(sizes) != c.GlobalBatch {
 		sizes = make([]int, len(c.Nodes))
 		if _, err := cluster.Allocate(&c, nil, r.Performance, sizes); err != nil {
 			return Sizes{}, err
@@ -53,10 +54,8 @@ func FromRun(r Run, scaling string) (Sizes, error) {
 			out.Nodes[i].LeftOut = tooSlow
 		}
 	}
-	if !r.Equal {
-		out.setDeadline(&c, r.Performance)
-	}
-	out.even(&c, equal)
+	out.setDeadline(&c, r.Performance)
+	out.even(&c)
 	if scaling == "" && c.Choices.MostBatch > 0 {
 		scaling = Sqrt
 	}
@@ -69,19 +68,10 @@ func FromRun(r Run, scaling string) (Sizes, error) {
 	return out, nil
 }
 
-// even makes the micro-steps of a share no larger than needed: of about the same size. equal is their number for all ranks;
-// 0: as few as each can.
-func (s *Sizes) even(c *cluster.Cluster, equal int) {
-	s.EqualSteps = equal
+// even makes the micro-steps of a share no larger than needed: of about the same size.
+func (s *Sizes) even(c *cluster.Cluster) {
 	for i := range s.Nodes {
-		n := &s.Nodes[i]
-		if n.Share == 0 {
-			continue
-		}
-		if equal > 0 {
-			n.MicroSteps = equal
-		}
-		if n.Deadline == nil && (equal > 0 || len(c.Nodes[i].Shapes) == 0) {
+		if n := &s.Nodes[i]; n.Share > 0 && n.Deadline == nil && len(c.Nodes[i].Shapes) == 0 {
 			n.MicroBatch = (n.Share + n.MicroSteps - 1) / n.MicroSteps
 		}
 	}

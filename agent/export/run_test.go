@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strings"
 	"testing"
 
@@ -17,6 +18,7 @@ import (
 	"evenkeel/cluster"
 	"evenkeel/cluster/clusterfile"
 	"evenkeel/cluster/profile"
+	"evenkeel/internal/slow"
 )
 
 // A trainer has all nodes, also where the agent chose for those present.
@@ -63,20 +65,49 @@ func TestEvenMicroSteps(t *testing.T) {
 	}
 }
 
-// Random clusters get the same number of micro-steps on all ranks, with a sample at least in each, and files that hold it.
+// Random clusters get the same number of micro-steps on all ranks, with a sample at least in each, files that hold it, and no
+// later finish than any other equal steps have.
 func TestEqualSteps(t *testing.T) {
-	random := rand.New(rand.NewPCG(3, 4))
-	for range 300 {
-		c := &cluster.Cluster{Workload: "w", GlobalBatch: 1 + random.IntN(300), Collect: cluster.Collect{AutoDeadline: true}}
-		r := Run{Cluster: c, GlobalBatch: c.GlobalBatch, Equal: true}
+	form, err := Find("deepspeed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	random, clusters := rand.New(rand.NewPCG(3, 4)), 30
+	if slow.Enabled() {
+		clusters = 1000
+	}
+	for range clusters {
+		c := &cluster.Cluster{Workload: "w", GlobalBatch: 1 + random.IntN(40), Collect: cluster.Collect{AutoDeadline: true}}
+		r := Run{Cluster: c, GlobalBatch: c.GlobalBatch, Equal: form.Equal}
 		for i := range 1 + random.IntN(6) {
-			c.Nodes = append(c.Nodes, cluster.Node{Name: fmt.Sprint(i), Device: "d", Limit: 1 + random.IntN(40)})
-			if random.IntN(4) == 0 {
-				c.Nodes[i].Shapes, c.Nodes[i].Limit = []int{1, 2, 5, 11}, 40
+			n := cluster.Node{Name: fmt.Sprint(i), Device: "d", Limit: 1 + random.IntN(40), Least: 1, Network: random.Float64()}
+			points := []profile.Point{{MicroBatch: 1, Seconds: 0.1 + random.Float64()}}
+			for b := 1 + random.IntN(3); b < 12; b += 1 + random.IntN(5) {
+				last := points[len(points)-1]
+				points = append(points, profile.Point{MicroBatch: last.MicroBatch + b, Seconds: last.Seconds + random.Float64()})
 			}
-			r.Performance = append(r.Performance, cluster.Performance{Overhead: random.Float64(), PerSample: 0.01 + random.Float64()})
+			if n.Profile, err = profile.New("d", "w", points, ""); err != nil {
+				t.Fatal(err)
+			}
+			switch random.IntN(4) {
+			case 0:
+				n.Shapes, n.Limit = []int{1, 2, 5, 11}, 40
+			case 1:
+				n.Least = min(2, n.Limit)
+			}
+			c.Nodes = append(c.Nodes, n)
 		}
+		r.Performance = c.Nominal()
+		r.Sizes = slices.Repeat([]int{1}, len(c.Nodes)) // of a run without equal steps
+		r.Sizes[0] += c.GlobalBatch - len(c.Nodes)
+		best := bestEqual(c)
 		s, err := FromRun(r, "")
+		if c.EqualSteps() != 0 {
+			t.Fatal("the run's cluster was changed")
+		}
+		if errors.Is(err, cluster.ErrCapacity) && math.IsInf(best, 1) {
+			continue
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,11 +128,66 @@ func TestEqualSteps(t *testing.T) {
 		if err := Write(&bytes.Buffer{}, "deepspeed", s); err != nil {
 			t.Fatal(err)
 		}
+		last := 0.0
+		for i, n := range s.Nodes {
+			last = max(last, equalFinish(&c.Nodes[i], n.Share, s.EqualSteps))
+		}
+		if !(last <= best*(1+1e-9)) {
+			t.Fatalf("%d steps take %v, possible is %v: %+v", s.EqualSteps, last, best, s.Nodes)
+		}
 		s.EqualSteps++
 		if s.Validate() == nil {
 			t.Fatal("another number of steps is taken")
 		}
 	}
+}
+
+// equalFinish is when a node has done a share in k micro-steps that rounding cuts it into; infinite if it does not take one.
+func equalFinish(n *cluster.Node, share, k int) float64 {
+	if share == 0 {
+		return 0
+	}
+	seconds := n.Network
+	for j := range k {
+		part := share*(j+1)/k - share*j/k
+		if part < n.Least || part > n.Limit || n.Shapes != nil && !slices.Contains(n.Shapes, part) {
+			return math.Inf(1)
+		}
+		seconds += n.Profile.Seconds(float64(part))
+	}
+	return seconds
+}
+
+// bestEqual tries every number of steps and, for each, every time at which a node can be done: which sums of shares are done?
+func bestEqual(c *cluster.Cluster) float64 {
+	best := math.Inf(1)
+	for k := 1; k <= c.GlobalBatch; k++ {
+		at, times := make([][]float64, len(c.Nodes)), []float64(nil)
+		for i := range c.Nodes {
+			for b := range c.GlobalBatch + 1 {
+				at[i] = append(at[i], equalFinish(&c.Nodes[i], b, k))
+			}
+			times = append(times, at[i]...)
+		}
+		slices.Sort(times)
+		first := sort.Search(len(times), func(j int) bool {
+			sums := map[int]bool{0: true}
+			for i := range at {
+				more := map[int]bool{}
+				for sum := range sums {
+					for b := 0; sum+b <= c.GlobalBatch; b++ {
+						if at[i][b] <= times[j] {
+							more[sum+b] = true
+						}
+					}
+				}
+				sums = more
+			}
+			return sums[c.GlobalBatch]
+		})
+		best = min(best, times[first])
+	}
+	return best
 }
 
 // A batch that was chosen is read off the sizes, within the bounds.

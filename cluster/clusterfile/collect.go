@@ -255,6 +255,9 @@ func (f *Collect) setDeadline(c *cluster.Cluster, quorum *Quorum, p *badinput.Fa
 		}
 		return
 	}
+	if c.EqualSteps() > 0 {
+		p.Add("collect.deadline", "excludes equal_steps, because nodes that end at a deadline make different numbers of micro-steps; leave one of the two out")
+	}
 	if quorum.Choices != nil || quorum.Count > 0 || quorum.Share > 0 && quorum.Share < 1 {
 		p.Add("collect.deadline", "excludes a quorum below all, because with a deadline every node hands in; leave one of the two out")
 	}
@@ -284,9 +287,9 @@ func tooShort(c *cluster.Cluster, p *badinput.Faults) {
 		if n.Profile == nil || c.Collect.Deadline == 0 || n.Full() < 1 {
 			continue
 		}
-		if least := n.Network + n.Profile.Seconds(float64(n.LeastShare())); c.Collect.Deadline.Seconds() < least {
+		if least := n.Network + n.Profile.Seconds(float64(n.LeastStep())); c.Collect.Deadline.Seconds() < least {
 			p.Add("collect.deadline", "is %v, but the smallest micro-step of %s, of %s, takes %.3g s with its network; make it longer, or leave the node out",
-				c.Collect.Deadline, c.Label(i), samples(n.LeastShare()), least)
+				c.Collect.Deadline, c.Label(i), samples(n.LeastStep()), least)
 			return
 		}
 	}

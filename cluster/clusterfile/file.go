@@ -12,7 +12,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
+	"strconv"
 	"strings"
 
 	"evenkeel/cluster"
@@ -34,6 +34,7 @@ type File struct {
 	GlobalBatch *Batch             `yaml:"global_batch"`
 	Gradient    Bytes              `yaml:"gradient,omitempty"` // size of one gradient; default: 4 or 2 bytes per parameter
 	Nodes       []Group            `yaml:"nodes"`
+	EqualSteps  *EqualSteps        `yaml:"equal_steps,omitempty"` // nil: each node makes as few micro-steps as its memory allows
 	Collect     Collect            `yaml:"collect,omitempty"`
 	Conditions  Conditions         `yaml:"conditions,omitempty"`
 	Objectives  cluster.Objectives `yaml:"objectives,omitempty"`
@@ -160,6 +161,9 @@ func (f *File) build(catalogue *profile.Catalogue, p *badinput.Faults, written m
 	c := &b.cluster
 	c.Workload, c.GlobalBatch = f.Workload, batch.Start
 	c.Choices.LeastBatch, c.Choices.MostBatch = batch.Least, batch.Most
+	if f.EqualSteps != nil && len(*p) == 0 {
+		f.EqualSteps.set(c, p)
+	}
 	f.Collect.set(c, b.total, p)
 	p.Under("conditions.", f.Conditions.Conditions.Validate())
 	p.Under("objectives.", f.Objectives.Validate())
@@ -167,22 +171,39 @@ func (f *File) build(catalogue *profile.Catalogue, p *badinput.Faults, written m
 		p.Add("objectives", "are all zero; give at least one weight above 0")
 	}
 	if len(*p) == 0 {
-		if err := makesUp(c); err != nil {
-			p.Add("global_batch", "%s", strings.TrimPrefix(err.Error(), cluster.ErrCapacity.Error()+": "))
+		if err := c.MakesUp(); err != nil {
+			p.Add("global_batch", "%s", reason(err))
 		}
 		p.Under("objectives.", f.Objectives.Check(c))
 	}
 	return c
 }
 
-// makesUp returns an error unless there are shares that make up the global batch.
-func makesUp(c *cluster.Cluster) error {
-	if err := c.CheckCapacity(nil); err != nil {
-		return err
+// EqualSteps is a number of micro-steps that every node makes in a round, or auto: 0, the number with which the first round
+// finishes soonest by the profiles.
+type EqualSteps int
+
+func (e *EqualSteps) parse(s string) error {
+	n, err := strconv.Atoi(s)
+	if *e = EqualSteps(n); s != auto && (err != nil || n < 1 || n > cluster.MaxMicroSteps) {
+		return fmt.Errorf("is %q; write a number of micro-steps, 1..%d, or auto", clip(s), cluster.MaxMicroSteps)
 	}
-	if !slices.ContainsFunc(c.Nodes, func(n cluster.Node) bool { return n.LeastShare() > 1 }) {
-		return nil // single samples make up any
+	return nil
+}
+
+func (e *EqualSteps) set(c *cluster.Cluster, p *badinput.Faults) {
+	if *e > 0 {
+		c.SetEqualSteps(int(*e))
+		return
 	}
-	_, err := cluster.Allocate(c, nil, c.Nominal(), make([]int, len(c.Nodes)))
-	return err
+	steps, err := cluster.BestEqualSteps(c, c.Nominal())
+	if err != nil {
+		p.Add("global_batch", "%s", reason(err))
+	}
+	c.SetEqualSteps(steps)
+}
+
+// reason is what an error of an allocation says beside that it is one.
+func reason(err error) string {
+	return strings.TrimPrefix(err.Error(), cluster.ErrCapacity.Error()+": ")
 }

@@ -31,6 +31,20 @@ func TestFileSteps(t *testing.T) {
 	}
 }
 
+// The number of equal micro-steps is given, or follows from the profiles.
+func TestFileEqualSteps(t *testing.T) {
+	for text, want := range map[string]int{"4": 4, "auto": 2, "auto\ncollect: {quorum: 1}": 2} {
+		source := "workload: resnet-50\nglobal_batch: 256\nnodes: [{device: v100, count: 2, micro_batch: {most: 64}}]\nequal_steps: " + text + "\n"
+		_, c, err := Read(strings.NewReader(source), "c.yaml", profile.Embedded())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.EqualSteps() != want {
+			t.Errorf("%s: %d", text, c.EqualSteps())
+		}
+	}
+}
+
 // Every form of a deadline reads.
 func TestFileDeadline(t *testing.T) {
 	for text, want := range map[string]cluster.Collect{

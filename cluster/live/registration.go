@@ -24,6 +24,7 @@ const (
 type Registration struct {
 	GlobalBatch int
 	Collect     clusterfile.Collect // when rounds end; the zero value: with the last gradient
+	EqualSteps  int                 // micro-steps that every rank makes in a round; 0: each as few as its memory allows
 	Ranks       []Rank              // in rank order
 }
 
@@ -82,6 +83,11 @@ func (r *Registration) Validate() error {
 	var f badinput.Faults
 	if r.GlobalBatch < 1 || r.GlobalBatch > cluster.MaxGlobalBatch {
 		f.Add("global_batch", "is %d; it must lie in 1..%d samples", r.GlobalBatch, cluster.MaxGlobalBatch)
+	}
+	if r.EqualSteps < 0 || r.EqualSteps > cluster.MaxMicroSteps {
+		f.Add("equal_steps", "is %d; it must lie in 0..%d", r.EqualSteps, cluster.MaxMicroSteps)
+	} else if r.EqualSteps > 0 && r.Collect.Deadline != nil {
+		f.Add("equal_steps", "is %d, but ranks that end at a deadline make different numbers of micro-steps; leave equal_steps or deadline out", r.EqualSteps)
 	}
 	if n := len(r.Ranks); n < 1 || n > MaxRanks {
 		f.Add("ranks", "%d ranks; there must be 1 to %d", n, MaxRanks)
@@ -143,7 +149,7 @@ func (r *Registration) Cluster(workload string, catalogue *profile.Catalogue) (*
 			n.Device, n.Profile, n.TFLOPS = device.Name, p, device.TFLOPS(model.DType)
 			n.Power = cluster.Power{Idle: device.IdleWatts, Busy: device.BusyWatts}
 			// How a job shards its state is unknown, so an estimate that leaves no room is ignored.
-			if limit := cluster.MemoryLimit(p, model, x.MemoryBytes, len(r.Ranks)); limit >= n.LeastShare() {
+			if limit := cluster.MemoryLimit(p, model, x.MemoryBytes, len(r.Ranks)); limit >= n.LeastStep() {
 				n.Limit = min(n.Limit, limit)
 			}
 		}
@@ -152,10 +158,11 @@ func (r *Registration) Cluster(workload string, catalogue *profile.Catalogue) (*
 		}
 		c.Nodes[i] = n
 	}
+	c.SetEqualSteps(r.EqualSteps)
 	if err := r.Collect.Apply(c); err != nil {
 		return nil, badinput.Wrap(err)
 	}
-	if err := c.CheckCapacity(nil); err != nil {
+	if err := c.MakesUp(); err != nil {
 		return nil, badinput.Wrap(err)
 	}
 	return c, nil

@@ -48,7 +48,7 @@ func (l *Learner) Observe(report *cluster.Report, shares []int, timed bool) {
 		n, r, x := &l.nodes[i], &report.Nodes[i], &l.cluster.Nodes[i]
 		step := x.Full()
 		if !timed {
-			step = min(step, shares[i])
+			step = x.MicroBatch(shares[i])
 		}
 		if r.TooLarge > 0 {
 			step = r.TooLarge
@@ -80,8 +80,8 @@ func (n *node) fail(x *cluster.Node, step, round int) {
 	}
 	n.wait = min(max(2*n.wait, firstProbe), lastProbe)
 	low := max(n.good, step/2)
-	if n.out = low < x.LeastShare(); n.out {
-		low = x.LeastShare()
+	if n.out = low < x.LeastStep(); n.out {
+		low = x.LeastStep()
 		n.wait = max(n.wait, again)
 	}
 	x.Limit = low
@@ -152,7 +152,7 @@ func (l *Learner) Adopt(o *Learner, from []int) {
 			continue
 		}
 		n.given, n.next = x.Limit, l.round+max(n.next-o.round, 0)
-		x.Limit = max(learnt, x.LeastShare())
+		x.Limit = max(learnt, x.LeastStep())
 		l.nodes[i] = n
 	}
 }
@@ -160,7 +160,7 @@ func (l *Learner) Adopt(o *Learner, from []int) {
 // Bound gives a node another limit, at least its smallest micro-batch; a lower limit that was learnt stays.
 func (l *Learner) Bound(i, limit int) {
 	n, x := &l.nodes[i], &l.cluster.Nodes[i]
-	limit = max(limit, x.LeastShare())
+	limit = max(limit, x.LeastStep())
 	if n.given > 0 && x.Limit < limit {
 		n.given = limit
 		return
@@ -173,7 +173,7 @@ func (l *Learner) Bound(i, limit int) {
 func (l *Learner) Settle() {
 	for i := range l.nodes {
 		if n, x := &l.nodes[i], &l.cluster.Nodes[i]; n.probing {
-			x.Limit = max(min(x.Limit, n.good), x.LeastShare())
+			x.Limit = max(min(x.Limit, n.good), x.LeastStep())
 			n.probing = false
 		}
 	}

@@ -197,6 +197,22 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
+// The micro-step of a share of equal ones is smaller than a full one.
+func TestEqualSteps(t *testing.T) {
+	c := &cluster.Cluster{Nodes: []cluster.Node{{Name: "a", Limit: 64}}}
+	c.SetEqualSteps(3)
+	New(c).Observe(&cluster.Report{Nodes: []cluster.NodeReport{{Status: cluster.Lost, OOM: true}}}, []int{61}, false)
+	if got := c.Nodes[0].Limit; got != 10 {
+		t.Errorf("21 did not fit: limit %d", got)
+	}
+	c.Nodes[0].Limit = 64
+	l := New(c)
+	l.Bound(0, 2)
+	if got := c.Nodes[0].Limit; got != 2 {
+		t.Errorf("limit %d, below the least share", got)
+	}
+}
+
 // Another start of a job knows the limits of the nodes that are in both.
 func TestAdopt(t *testing.T) {
 	old := &cluster.Cluster{Nodes: []cluster.Node{{Name: "a", Limit: 64}, {Name: "b", Limit: 64}}}

@@ -30,18 +30,16 @@ func (s *Simulator) memory(i int) int {
 
 // overflows says whether a share has a micro-step that node i's memory does not hold.
 func (s *Simulator) overflows(i, share int) bool {
-	return min(share, s.cluster.Nodes[i].Full()) > s.memory(i)
+	return s.cluster.Nodes[i].MicroBatch(share) > s.memory(i)
 }
 
 // nominal is the compute time of a share at slowdown 1, without noise.
 func (s *Simulator) nominal(i, share int) float64 {
-	p, full := s.profile(i), s.cluster.Nodes[i].Full()
-	if share <= full {
-		return p.Seconds(float64(share))
-	}
-	seconds := float64(share/full) * p.Seconds(float64(full))
-	if rest := share % full; rest > 0 {
-		seconds += p.Seconds(float64(rest))
+	p := s.profile(i)
+	large, size, small, rest := s.cluster.Nodes[i].Parts(share)
+	seconds := float64(large) * p.Seconds(float64(size))
+	if small > 0 {
+		seconds += float64(small) * p.Seconds(float64(rest))
 	}
 	return seconds
 }
@@ -52,7 +50,7 @@ func (s *Simulator) work(i int, order cluster.Order, j *job) (seconds float64, o
 	n, node := &s.nodes[i], &s.cluster.Nodes[i]
 	if order.Deadline == 0 && s.overflows(i, order.Share) {
 		// Memory runs out while activations pile up, in the first forward pass.
-		return s.nominal(i, min(order.Share, node.Full())) * n.slowdown * max(n.factor, least) / 3, true
+		return s.profile(i).Seconds(float64(node.MicroBatch(order.Share))) * n.slowdown * max(n.factor, least) / 3, true
 	}
 	if order.Deadline == 0 && s.conditions.NoiseWithin == 0 {
 		j.samples, j.steps = order.Share, node.Steps(order.Share)

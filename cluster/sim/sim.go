@@ -141,7 +141,7 @@ func (s *Simulator) give(plan *cluster.Plan) error {
 			continue
 		}
 		if !node.Takes(size) {
-			return fmt.Errorf("sim: round %d: node %s got a share of %d; it takes micro-batches of %d to %d", s.round, node.Name, size, node.LeastShare(), node.Full())
+			return fmt.Errorf("sim: round %d: node %s got a share of %d; it takes micro-batches of %d to %d", s.round, node.Name, size, node.LeastStep(), node.Full())
 		}
 		some = true
 		s.orders[i] = plan.Order(node, i)

@@ -71,6 +71,9 @@ func NewReader(in io.Reader) (*Reader, error) {
 	if _, r.Cluster, err = clusterfile.Read(strings.NewReader(h.Cluster), "cluster", catalogue); err != nil {
 		return nil, r.bad("%w", err)
 	}
+	if err := setEqualSteps(r.Cluster, h.EqualSteps); err != nil {
+		return nil, r.bad("%w", err)
+	}
 	return r, nil
 }
 

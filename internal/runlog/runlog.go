@@ -48,12 +48,13 @@ type Header struct {
 	Seed       uint64             `json:"seed,omitzero"`
 	Policy     string             `json:"policy"` // file, or "embedded"
 	Weights    cluster.Objectives `json:"weights"`
+	EqualSteps int                `json:"equal_steps,omitzero"` // cluster.Cluster.EqualSteps, also where the file leaves it out
 }
 
 // NewHeader returns a header with the cluster and its profiles in it; text is the
 // cluster file's.
 func NewHeader(text string, c *cluster.Cluster) Header {
-	return Header{Format: formatName, Version: formatVersion, Cluster: text, Profiles: profiles(c)}
+	return Header{Format: formatName, Version: formatVersion, Cluster: text, Profiles: profiles(c), EqualSteps: c.EqualSteps()}
 }
 
 // NewLiveHeader returns the header of a job's log; its clusters come with its starts.

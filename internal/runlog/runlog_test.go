@@ -119,6 +119,29 @@ func TestReplayTrace(t *testing.T) {
 	}
 }
 
+// A log keeps equal micro-steps that the cluster's file does not have.
+func TestEqualSteps(t *testing.T) {
+	_, c, err := clusterfile.Read(strings.NewReader(text), "test", profile.Embedded())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.SetEqualSteps(2)
+	for _, steps := range []int{2, -1} {
+		h := NewHeader(text, c)
+		var b bytes.Buffer
+		if h.EqualSteps == 2 {
+			h.EqualSteps = steps
+		}
+		if _, err := newWriter(&b, h); err != nil {
+			t.Fatal(err)
+		}
+		r, err := NewReader(&b)
+		if steps == 2 && (err != nil || r.Cluster.EqualSteps() != 2) || steps < 0 && !errors.Is(err, errLog) {
+			t.Errorf("%d: %v", steps, err)
+		}
+	}
+}
+
 // What was written is read.
 func TestRoundTrip(t *testing.T) {
 	log := record(t, harsh(t), 1, 3)

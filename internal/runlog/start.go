@@ -20,7 +20,8 @@ type Start struct {
 	GlobalBatch int             `json:"global_batch"`
 	Collect     cluster.Collect `json:"collect"`
 	Profiles    string          `json:"profiles,omitempty"` // as in the header; "": no rank has one
-	Nodes       []StartNode     `json:"nodes"`              // in rank order
+	EqualSteps  int             `json:"equal_steps,omitzero"`
+	Nodes       []StartNode     `json:"nodes"` // in rank order
 }
 
 // StartNode is a rank.
@@ -37,7 +38,7 @@ type StartNode struct {
 
 // NewStart describes the cluster of a generation.
 func NewStart(generation int, c *cluster.Cluster) *Start {
-	s := &Start{Generation: generation, Workload: c.Workload, GlobalBatch: c.GlobalBatch, Collect: c.Collect}
+	s := &Start{Generation: generation, Workload: c.Workload, GlobalBatch: c.GlobalBatch, Collect: c.Collect, EqualSteps: c.EqualSteps()}
 	if slices.ContainsFunc(c.Nodes, func(n cluster.Node) bool { return n.Profile != nil }) {
 		s.Profiles = profiles(c)
 	}
@@ -74,10 +75,22 @@ func (s *Start) cluster() (*cluster.Cluster, error) {
 		}
 		c.Nodes = append(c.Nodes, cluster.Node{Name: n.Name, Device: n.Device, Profile: p, Limit: n.Limit, Least: n.Least, Shapes: n.Sizes, TFLOPS: n.TFLOPS, Power: n.Power})
 	}
+	if err := setEqualSteps(c, s.EqualSteps); err != nil {
+		return nil, err
+	}
 	if err := c.CheckCapacity(nil); err != nil {
 		return nil, err
 	}
 	return c, nil
+}
+
+// setEqualSteps sets a number of equal micro-steps that a log has.
+func setEqualSteps(c *cluster.Cluster, steps int) error {
+	if steps < 0 || steps > cluster.MaxMicroSteps {
+		return fmt.Errorf("equal_steps: is %d; it must lie in 0..%d", steps, cluster.MaxMicroSteps)
+	}
+	c.SetEqualSteps(steps)
+	return nil
 }
 
 // Start writes a start of the process group.

@@ -25,6 +25,7 @@ func liveLog(t testing.TB, change func(second *Start, plan *cluster.Plan)) []byt
 		t.Fatal(err)
 	}
 	c.Collect = cluster.Collect{AutoDeadline: true}
+	c.SetEqualSteps(3)
 	for k, nodes := range []int{5, 2} {
 		c.Nodes = c.Nodes[:nodes]
 		s := NewStart(k+1, c)
@@ -61,7 +62,7 @@ func TestLiveLog(t *testing.T) {
 		for i := range r.Cluster.Nodes {
 			got, want := r.Cluster.Nodes[i], c.Nodes[i]
 			if (got.Profile != nil) != (want.Profile != nil) || want.Profile != nil && !cmp.Equal(got.Profile.Points, want.Profile.Points) ||
-				got.Name != want.Name || got.Device != want.Device || got.Limit != want.Limit || got.Power != want.Power || got.TFLOPS != want.TFLOPS {
+				got.Name != want.Name || got.Device != want.Device || got.Limit != want.Limit || got.Power != want.Power || got.Equal != 3 || got.TFLOPS != want.TFLOPS {
 				t.Errorf("node %d: %+v, want %+v", i, got, want)
 			}
 		}
@@ -86,6 +87,7 @@ func TestBadLiveLog(t *testing.T) {
 		"sizes that fall":   {func(s *Start, _ *cluster.Plan) { s.Nodes[1].Sizes = []int{4, 2} }, "line 4: start: nodes[1]"},
 		"sizes twice":       {func(s *Start, _ *cluster.Plan) { s.Nodes[1].Sizes = []int{4, 4} }, "line 4: start: nodes[1]"},
 		"too large a batch": {func(s *Start, _ *cluster.Plan) { s.GlobalBatch = 1 << 31 }, "line 4: start: 2 nodes"},
+		"equal steps":       {func(s *Start, _ *cluster.Plan) { s.EqualSteps = 16385 }, "line 4: start: equal_steps: is 16385"},
 		"profiles":          {func(s *Start, _ *cluster.Plan) { s.Profiles = "x" }, "line 4: start: profiles"},
 		"no plan":           {func(_ *Start, p *cluster.Plan) { p.Number = 0 }, "line 5: report.round: is 3 of plan 0"},
 		"other nodes":       {func(s *Start, _ *cluster.Plan) { s.Nodes = s.Nodes[:1] }, "line 5: sizes: 2 entries for 1 nodes"},

@@ -71,6 +71,25 @@ type ClusterFlags struct {
 	ProfileFlags
 }
 
+// EqualFlag is embedded by commands that simulate rounds.
+type EqualFlag struct {
+	Equal bool `name:"equal-steps" help:"All nodes make the same number of micro-steps in a round, as FSDP, Megatron-LM and DeepSpeed need: the cluster file's equal_steps, or else the number with which the first round finishes soonest. A deadline of the file is left out."`
+}
+
+// SetEqualSteps gives c equal micro-steps if the flag is set and its file gave none.
+func (f *EqualFlag) SetEqualSteps(name string, c *cluster.Cluster) error {
+	if !f.Equal || c.EqualSteps() > 0 {
+		return nil
+	}
+	steps, err := cluster.BestEqualSteps(c, c.Nominal())
+	if err != nil {
+		return badinput.Errorf("--equal-steps: %s: %w", name, err)
+	}
+	c.SetEqualSteps(steps)
+	c.Collect = c.Collect.WithoutDeadline()
+	return nil
+}
+
 // LoadCluster reads a cluster file, or an embedded one by name. The text goes into the run
 // log. It is an error if a trace that the file names is one of the outputs.
 func LoadCluster(name string, catalogue *profile.Catalogue, outputs ...File) (text []byte, f *clusterfile.File, c *cluster.Cluster, err error) {
@@ -199,7 +218,7 @@ func (a *App) WarnExtrapolated(c *cluster.Cluster, sizes []int) {
 			continue
 		}
 		last := n.Profile.Points[len(n.Profile.Points)-1].MicroBatch
-		b = min(b, n.Full()) // of the largest micro-step
+		b = n.MicroBatch(b)
 		if b <= last {
 			continue
 		}

@@ -20,6 +20,7 @@ import (
 type Cmd struct {
 	Cluster []string `help:"Cluster file, or an embedded cluster: ${clusters}. Repeatable. Default: the five held-out ones, devices and models that training never saw." placeholder:"FILE|NAME" sep:"none"`
 	cli.ProfileFlags
+	cli.EqualFlag
 	Policy    string   `help:"Policy file for ddqn; default: the embedded policy." placeholder:"FILE"`
 	Scenarios []string `help:"Conditions to compare under: ${conditions}; or file, for those of the one --cluster file." default:"steady,drift,interference,bursts" placeholder:"NAME"`
 	Policies  []string `help:"Policies to compare; the first is compared with every other. Default: all of the above, except those marked + whose choice the clusters fix." placeholder:"NAME"`
@@ -131,6 +132,10 @@ func (c *Cmd) config() (evaluation.Config, error) {
 	if config.Policies, err = evaluation.Find(c.Policies); err != nil {
 		return config, err
 	}
+	equal := slices.IndexFunc(config.Cases, func(s evaluation.Case) bool { return s.Cluster.EqualSteps() > 0 })
+	if timed := slices.IndexFunc(config.Policies, func(p evaluation.Spec) bool { return p.Timed }); equal >= 0 && timed >= 0 {
+		return config, badinput.Errorf("--policies: %s ends rounds at deadlines, but the nodes of %s make equal micro-steps; leave the policy, or --equal-steps and equal_steps, out", config.Policies[timed].Name, config.Cases[equal].Name)
+	}
 	if !slices.Contains(c.Policies, "ddqn") && c.Policy != "" {
 		return config, badinput.Errorf("--policy has no effect without ddqn among --policies")
 	}
@@ -162,6 +167,9 @@ func (c *Cmd) cases(config *evaluation.Config) error {
 		}
 		_, file, cl, err := cli.LoadCluster(name, catalogue, cli.FileFlag("--plot", c.Plot))
 		if err != nil {
+			return err
+		}
+		if err := c.SetEqualSteps(name, cl); err != nil {
 			return err
 		}
 		config.Cases = append(config.Cases, evaluation.Case{Name: name, Cluster: cl, Weights: file.Objectives.Weights()})

@@ -141,7 +141,7 @@ func settleLimits(a *cli.App, path string, c *cluster.Cluster, limits *memory.Le
 			continue
 		}
 		if n := &c.Nodes[i]; limits.Learnt(k) > 0 {
-			n.Limit = min(n.Limit, max(limits.Learnt(k), n.LeastShare()))
+			n.Limit = min(n.Limit, max(limits.Learnt(k), n.LeastStep()))
 		}
 		if limits.Out(k) {
 			full = append(full, c.Nodes[i].Name)

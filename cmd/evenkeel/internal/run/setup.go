@@ -21,6 +21,7 @@ type flags struct {
 	Policy  string `help:"Policy file of evenkeel train; default: the embedded policy." placeholder:"FILE"`
 	Weights string `help:"Weights of the objectives instead of the cluster file's, for example speed=1,waiting=0.5,freshness=0,energy=0." placeholder:"NAME=W,..."`
 	rule
+	cli.EqualFlag
 	Rounds     int    `help:"Rounds to simulate (${default})." default:"200" placeholder:"N"`
 	Seed       uint64 `help:"Random seed (${default})." default:"1" placeholder:"N"`
 	Conditions string `help:"Conditions instead of the cluster file's: ${conditions}." placeholder:"NAME"`
@@ -52,6 +53,9 @@ func (f *flags) load(outputs ...cli.File) (*setup, error) {
 	if f.Rounds < 1 || f.Rounds > cli.MaxRounds {
 		return nil, badinput.Errorf("--rounds: %d is outside 1 to %d", f.Rounds, cli.MaxRounds)
 	}
+	if f.Equal && f.Deadline != "" {
+		return nil, badinput.New("--equal-steps excludes --deadline, at which nodes have made different numbers of micro-steps; leave one of the two out")
+	}
 	catalogue, err := f.Catalogue()
 	if err != nil {
 		return nil, err
@@ -69,6 +73,9 @@ func (f *flags) load(outputs ...cli.File) (*setup, error) {
 		}
 	}
 	if err := f.collect(file.Collect, c); err != nil {
+		return nil, err
+	}
+	if err := f.SetEqualSteps(f.Cluster, c); err != nil {
 		return nil, err
 	}
 	if s.weights, err = chosenWeights(f.Weights, file.Objectives, c); err != nil {

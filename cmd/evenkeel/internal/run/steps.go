@@ -10,14 +10,17 @@ import (
 	"evenkeel/internal/runlog"
 )
 
-// inSteps writes a share as the micro-steps that it is made of: 24 = 3x8, 47 = 2x16+15.
+// inSteps writes a share as the micro-steps that it is made of: 24 = 3x8, 47 = 2x16+15, 46 = 1x16+2x15.
 func inSteps(n *cluster.Node, share int) string {
-	full := n.Full()
 	if n.Steps(share) < 2 {
 		return fmt.Sprint(share)
 	}
-	s := fmt.Sprintf("%d = %dx%d", share, share/full, full)
-	if rest := share % full; rest > 0 {
+	large, size, small, rest := n.Parts(share)
+	s := fmt.Sprintf("%d = %dx%d", share, large, size)
+	switch {
+	case small > 1:
+		s += fmt.Sprintf("+%dx%d", small, rest)
+	case small == 1:
 		s += fmt.Sprintf("+%d", rest)
 	}
 	return s

@@ -119,7 +119,7 @@ func (w *watch) document() document {
 		r, b := &w.round.Report.Nodes[i], w.round.Plan.Sizes[i]
 		d.Sizes = append(d.Sizes, nodeLine{
 			Name: c.Nodes[i].Name, Device: c.Nodes[i].Device, Seconds: r.Seconds,
-			MicroBatch: min(b, c.Nodes[i].Full()), MicroSteps: c.Nodes[i].Steps(b), Share: b, Samples: r.Samples, LeftOut: w.leftOut(i),
+			MicroBatch: c.Nodes[i].MicroBatch(b), MicroSteps: c.Nodes[i].Steps(b), Share: b, Samples: r.Samples, LeftOut: w.leftOut(i),
 			Idle: share(r.Idle, w.round.Report.Wait.Seconds()), Slowdown: slow[i], Status: r.Status.String(),
 		})
 	}

@@ -54,7 +54,7 @@ func (r *ranks) register(ctx context.Context, patience time.Duration) (export.Si
 	}
 	err := r.again(ctx, patience, func() error {
 		return r.to.do(ctx, http.MethodPost, r.Job, "/generations", map[string]any{
-			"id": r.id, "global_batch": r.cluster.GlobalBatch, "workload": r.cluster.Workload, "ranks": list,
+			"id": r.id, "global_batch": r.cluster.GlobalBatch, "workload": r.cluster.Workload, "equal_steps": r.cluster.EqualSteps(), "ranks": list,
 		}, &out)
 	})
 	if err == nil && len(out.Sizes.Nodes) != len(r.given) {
