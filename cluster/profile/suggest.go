@@ -27,8 +27,11 @@ type UnknownError struct {
 func (e *UnknownError) Error() string {
 	switch e.Field {
 	case "pair":
-		return fmt.Sprintf("workload %q was not measured on device %q: %s has %s; %s was measured on %s",
-			e.Workload, e.Device, e.Device, list(e.DeviceHas), e.Workload, list(e.WorkloadHas))
+		if len(e.DeviceHas) == 0 {
+			return fmt.Sprintf("no workload was measured on device %q, of which only the data sheet is known; %s", e.Device, own)
+		}
+		return fmt.Sprintf("workload %q was not measured on device %q: %s has %s; %s was measured on %s; %s",
+			e.Workload, e.Device, e.Device, list(e.DeviceHas), e.Workload, list(e.WorkloadHas), own)
 	case "device":
 		return unknown("device", e.Device, e.Nearest)
 	}
@@ -37,10 +40,12 @@ func (e *UnknownError) Error() string {
 
 func (e *UnknownError) Unwrap() error { return ErrUnknown }
 
+// own is what to do about what the catalogue lacks.
+const own = "measure yours by python3 -m evenkeel.profile and add it by --profiles (docs/guides/profiles.md)"
+
 func unknown(what, name string, nearest []string) string {
-	const own = "measure yours and add it by --profiles (docs/guides/profiles.md)"
 	if len(nearest) == 0 {
-		return fmt.Sprintf("unknown %s %q; evenkeel profiles list shows the known ones; %s", what, clip(name), own)
+		return fmt.Sprintf("unknown %s %q; evenkeel profiles %s shows the known ones; %s", what, clip(name), map[string]string{"device": "devices", "workload": "list"}[what], own)
 	}
 	return fmt.Sprintf("unknown %s %q; did you mean %s? If not, %s", what, clip(name), strings.Join(nearest, ", "), own)
 }

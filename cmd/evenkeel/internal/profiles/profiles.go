@@ -15,19 +15,21 @@ import (
 
 // Cmd holds the commands about measured device profiles.
 type Cmd struct {
-	List  listCmd  `cmd:"" help:"List the known devices and workloads with the quality of their measurements."`
-	Show  showCmd  `cmd:"" help:"Show one profile: its points, its fit, its source."`
-	Check checkCmd `cmd:"" help:"Check a profile file of your own."`
+	List    listCmd    `cmd:"" help:"List the known devices and workloads with the quality of their measurements."`
+	Devices devicesCmd `cmd:"" help:"List the known devices with the figures of their data sheets."`
+	Show    showCmd    `cmd:"" help:"Show one profile: its points, its fit, its source."`
+	Check   checkCmd   `cmd:"" help:"Check a profile file of your own."`
 }
 
 // Help is what --help adds.
 func (*Cmd) Help() string {
 	return `A profile says how long micro-batches of a workload take on a device, and how much memory they need.
-docs/reference/formats/profile.md describes the CSV file for devices of your own.
+python3 -m evenkeel.profile measures your own, docs/reference/formats/profile.md describes the CSV file that it writes.
 
 Examples:
 
   evenkeel profiles list
+  evenkeel profiles devices
   evenkeel profiles show a10g llama-3b-512-fp16 --plot a10g.svg
   evenkeel profiles check my-profiles.csv`
 }
@@ -94,6 +96,53 @@ func list(c *profile.Catalogue, p *profile.Profile) listed {
 		l.MemoryLimit = n
 	}
 	return l
+}
+
+type devicesCmd struct {
+	cli.ProfileFlags
+	JSON bool `name:"json" help:"Print JSON."`
+}
+
+// Help is what --help adds.
+func (*devicesCmd) Help() string {
+	return `A cluster file names devices so. The speeds are the dense ones that the data sheet promises; a simulation and sizes need measured profiles.
+
+Examples:
+
+  evenkeel profiles devices
+  evenkeel profiles devices --json`
+}
+
+// Run runs the command.
+func (l *devicesCmd) Run(a *cli.App) error {
+	c, err := l.Catalogue()
+	if err != nil {
+		return err
+	}
+	measured := map[string]int{}
+	for _, p := range c.Profiles() {
+		measured[p.Device]++
+	}
+	type device struct {
+		profile.Device
+		Profiles int `json:"profiles"` // workloads measured on it
+	}
+	var all []device
+	var rows [][]string
+	for _, d := range c.Devices() {
+		all = append(all, device{d, measured[d.Name]})
+		memory := "?"
+		if d.MemoryBytes > 0 {
+			memory = humanize.IBytes(uint64(d.MemoryBytes))
+		}
+		rows = append(rows, []string{d.Name, memory, fmt.Sprint(d.TFLOPS32), fmt.Sprint(d.TFLOPS16), fmt.Sprint(d.Bandwidth), fmt.Sprint(measured[d.Name]), d.DataSheet})
+	}
+	if l.JSON {
+		return a.WriteJSON(map[string]any{"devices": all})
+	}
+	return cli.PrintLines(a.Out, cli.Table([]cli.Column{
+		cli.Left("device"), cli.Right("memory"), cli.Right("TFLOP/s fp32"), cli.Right("fp16, bf16"), cli.Right("memory GB/s"), cli.Right("workloads measured"), cli.Left("data sheet"),
+	}, rows))
 }
 
 type showCmd struct {
