@@ -183,7 +183,7 @@ func TestCopyOnWrite(t *testing.T) {
 func TestLookupErrors(t *testing.T) {
 	c := Embedded()
 	for _, x := range []struct{ device, workload, want string }{
-		{"a100", "lm", `unknown device "a100"; did you mean a100-40g, a100-80g, a10? If not, measure yours by python3 -m evenkeel.profile and add it by --profiles (docs/guides/profiles.md)`},
+		{"a100", "lm", `unknown device "a100"; did you mean a100-40g, a100-80g? If not, measure yours by python3 -m evenkeel.profile and add it by --profiles (docs/guides/profiles.md)`},
 		{"A10G", "lm", `unknown device "A10G"; did you mean a10g? If not, measure yours by python3 -m evenkeel.profile and add it by --profiles (docs/guides/profiles.md)`},
 		{"t4", "lama-3b-512-fp16", `unknown workload "lama-3b-512-fp16"; did you mean llama-3b-512-fp16, llama-7b-512-fp16, llama-3b-512-fp32? If not, measure yours by python3 -m evenkeel.profile and add it by --profiles (docs/guides/profiles.md)`},
 		{"k80", "bert-base-512-fp32", `workload "bert-base-512-fp32" was not measured on device "k80": k80 has lm, recommendation, resnet-50; bert-base-512-fp32 was measured on a10g, a6000, p40, t4, v100-16g; measure yours by python3 -m evenkeel.profile and add it by --profiles (docs/guides/profiles.md)`},

@@ -77,7 +77,7 @@ func nearest(want string, known []string) []string {
 	for _, n := range known {
 		low := strings.ToLower(n)
 		s := scored{name: n, cost: 2 * names.Distance(w, low), kin: len(w) >= family && strings.HasPrefix(low, w[:family])}
-		if w != "" && (strings.Contains(low, w) || strings.Contains(w, low)) {
+		if w != "" && strings.Contains(low, w) || len(low) >= family && strings.Contains(w, low) {
 			s.cost /= 4
 		} else if !s.kin && names.Distance(w, low[:min(len(low), len(w))]) > len(w)/5 { // the rest of a long name may be missing
 			continue
