@@ -114,10 +114,7 @@ func (c *Catalogue) put(read []*Profile) {
 	for _, p := range read {
 		c.profiles[pair{p.Device, p.Workload}] = p
 		if _, ok := c.devices[p.Device]; !ok {
-			var d Device
-			if like := c.Like(p.Device); len(like) > 0 {
-				d = like[0]
-			}
+			d := append(c.Like(p.Device), Device{})[0] // the figures of its data sheet
 			d.Name, d.Split = p.Device, ""
 			c.devices[p.Device] = d
 		}
@@ -200,9 +197,6 @@ func (c *Catalogue) Lookup(device, workload string) (*Profile, error) {
 	e := &UnknownError{Device: device, Workload: workload}
 	if _, ok := c.devices[device]; !ok {
 		e.Field, e.Nearest = "device", nearest(device, slices.Sorted(maps.Keys(c.devices)))
-		if like := c.Like(device); len(like) > 0 {
-			e.Nearest = []string{like[0].Name}
-		}
 		return nil, e
 	}
 	if _, ok := c.workloads[workload]; !ok {

@@ -71,11 +71,11 @@ func nearest(want string, known []string) []string {
 		kin  bool
 		cost int
 	}
-	w := strings.ToLower(want)
+	w := plain(want)
 	w = w[:min(len(w), maxName)]
 	all := make([]scored, 0, len(known))
 	for _, n := range known {
-		low := strings.ToLower(n)
+		low := plain(n)
 		s := scored{name: n, cost: 2 * names.Distance(w, low), kin: len(w) >= family && strings.HasPrefix(low, w[:family])}
 		if w != "" && strings.Contains(low, w) || len(low) >= family && strings.Contains(w, low) {
 			s.cost /= 4

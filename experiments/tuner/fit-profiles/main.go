@@ -15,7 +15,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -240,13 +239,12 @@ func readSailor(dir string) ([]*series, error) {
 	var out []*series
 	for _, f := range folders {
 		path := filepath.Join(dir, f.Name(), "profile.json")
-		b, err := os.ReadFile(path)
-		if err != nil {
-			return nil, err
-		}
 		var seconds map[int]map[int]map[int][3]float64 // by micro-batch, tensor degree and layer: forward, backward, update
-		if err := json.Unmarshal(b, &seconds); err != nil || devices[f.Name()] == "" {
-			return nil, fmt.Errorf("%s: %s: no name here, or %w", path, f.Name(), err)
+		if devices[f.Name()] == "" {
+			return nil, fmt.Errorf("%s: the device has no name here", path)
+		}
+		if err := measured.JSON(path, &seconds); err != nil {
+			return nil, err
 		}
 		s := &series{key: key{devices[f.Name()], "opt-350m-2048-fp32"}, source: "sailor", dtype: "fp32", model: models["Sailor OPT-350"], seconds: map[int]float64{}}
 		for batch, degrees := range seconds {

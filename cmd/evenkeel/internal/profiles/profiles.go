@@ -99,13 +99,12 @@ func list(c *profile.Catalogue, p *profile.Profile) listed {
 }
 
 type devicesCmd struct {
-	cli.ProfileFlags
 	JSON bool `name:"json" help:"Print JSON."`
 }
 
 // Help is what --help adds.
 func (*devicesCmd) Help() string {
-	return `A cluster file names devices so. The speeds are the dense ones that the data sheet promises; a simulation and sizes need measured profiles.
+	return `The speeds are the dense ones that the data sheets promise. Sizes and simulations need measured profiles: evenkeel profiles list shows those.
 
 Examples:
 
@@ -115,33 +114,16 @@ Examples:
 
 // Run runs the command.
 func (l *devicesCmd) Run(a *cli.App) error {
-	c, err := l.Catalogue()
-	if err != nil {
-		return err
-	}
-	measured := map[string]int{}
-	for _, p := range c.Profiles() {
-		measured[p.Device]++
-	}
-	type device struct {
-		profile.Device
-		Profiles int `json:"profiles"` // workloads measured on it
-	}
-	var all []device
-	var rows [][]string
-	for _, d := range c.Devices() {
-		all = append(all, device{d, measured[d.Name]})
-		memory := "?"
-		if d.MemoryBytes > 0 {
-			memory = humanize.IBytes(uint64(d.MemoryBytes))
-		}
-		rows = append(rows, []string{d.Name, memory, fmt.Sprint(d.TFLOPS32), fmt.Sprint(d.TFLOPS16), fmt.Sprint(d.Bandwidth), fmt.Sprint(measured[d.Name]), d.DataSheet})
-	}
+	all := profile.Embedded().Devices()
 	if l.JSON {
 		return a.WriteJSON(map[string]any{"devices": all})
 	}
+	var rows [][]string
+	for _, d := range all {
+		rows = append(rows, []string{d.Name, humanize.IBytes(uint64(d.MemoryBytes)), fmt.Sprint(d.TFLOPS32), fmt.Sprint(d.TFLOPS16), fmt.Sprint(d.Bandwidth), d.DataSheet})
+	}
 	return cli.PrintLines(a.Out, cli.Table([]cli.Column{
-		cli.Left("device"), cli.Right("memory"), cli.Right("TFLOP/s fp32"), cli.Right("fp16, bf16"), cli.Right("memory GB/s"), cli.Right("workloads measured"), cli.Left("data sheet"),
+		cli.Left("device"), cli.Right("memory"), cli.Right("TFLOP/s fp32"), cli.Right("fp16, bf16"), cli.Right("memory GB/s"), cli.Left("data sheet"),
 	}, rows))
 }
 
