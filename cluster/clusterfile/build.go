@@ -2,11 +2,9 @@ package clusterfile
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/dustin/go-humanize"
 
@@ -40,14 +38,12 @@ func (b *builder) workload() {
 	if b.model, b.known = b.catalogue.Workload(name); b.known {
 		return
 	}
-	near := ""
+	text := fmt.Sprintf("unknown workload %q", clip(name))
 	if devices := b.catalogue.Devices(); len(devices) > 0 {
 		_, err := b.catalogue.Lookup(devices[0].Name, name)
-		if u := (*profile.UnknownError)(nil); errors.As(err, &u) && len(u.Nearest) > 0 {
-			near = "; did you mean " + strings.Join(u.Nearest, ", ") + "? If not, measure yours and add it by --profiles (docs/guides/profiles.md)"
-		}
+		text = err.Error()
 	}
-	b.faults.Add("workload", "unknown workload %q%s", clip(name), near)
+	b.faults.Add("workload", "%s", text)
 }
 
 // count sets total, 0 if the counts are out of range.

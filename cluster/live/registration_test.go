@@ -45,7 +45,7 @@ func TestDevices(t *testing.T) {
 	for name, want := range map[string]string{
 		"NVIDIA A10G": "a10g", "Tesla T4": "t4", "NVIDIA A100-SXM4-40GB": "a100-40g", "A100-PCIE-40GB": "a100-40g", "Tesla P40": "p40",
 		"NVIDIA L40S": "l40s", "NVIDIA RTX A6000": "a6000", "t4": "t4",
-		"NVIDIA A100-SXM4-80GB": "", "NVIDIA A10": "", "NVIDIA RTX 6000 Ada Generation": "", "NVIDIA H100 80GB HBM3": "", "cpu": "", "": "",
+		"NVIDIA A100-SXM4-80GB": "", "NVIDIA A10": "", "NVIDIA A100-SXM4-40GB MIG 1g.5gb": "", "NVIDIA RTX 6000 Ada Generation": "", "NVIDIA H100 80GB HBM3": "", "cpu": "", "": "",
 	} {
 		workload := cmp.Or(measured[want], measured[""])
 		device, p := known(name, workload, profile.Embedded())

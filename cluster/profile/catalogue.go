@@ -29,9 +29,12 @@ const (
 type Device struct {
 	Name        string  `json:"device"`
 	MemoryBytes int64   `json:"memory_bytes"`
-	TFLOPS32    float64 `json:"tflops_fp32"` // nameplate, fp32 without tensor cores
-	TFLOPS16    float64 `json:"tflops_fp16"` // nameplate, dense fp16 on tensor cores; fp32's where the data sheet names none
+	TFLOPS32    float64 `json:"tflops_fp32"`   // nameplate, fp32 without tensor cores
+	TFLOPS16    float64 `json:"tflops_fp16"`   // nameplate, dense fp16 and bf16 on tensor cores that add up in fp32; fp32's where the data sheet names none
+	Bandwidth   float64 `json:"bandwidth_gbs"` // nameplate, of memory, in GB/s
 	Split       Split   `json:"split"`
+	Torch       string  `json:"torch"`      // what else torch calls it, words of a name joined by -
+	DataSheet   string  `json:"data_sheet"` // address of the nameplate figures
 	IdleWatts   float64 `json:"idle_watts"` // without work: a bound from above
 	BusyWatts   float64 `json:"busy_watts"` // while it trains, on average
 }
@@ -111,7 +114,9 @@ func (c *Catalogue) put(read []*Profile) {
 	for _, p := range read {
 		c.profiles[pair{p.Device, p.Workload}] = p
 		if _, ok := c.devices[p.Device]; !ok {
-			c.devices[p.Device] = Device{Name: p.Device}
+			d := append(c.Like(p.Device), Device{})[0] // the figures of its data sheet
+			d.Name, d.Split = p.Device, ""
+			c.devices[p.Device] = d
 		}
 		if _, ok := c.workloads[p.Workload]; !ok {
 			c.workloads[p.Workload] = Workload{Name: p.Workload}
@@ -208,6 +213,30 @@ func (c *Catalogue) Lookup(device, workload string) (*Profile, error) {
 		}
 	}
 	return nil, e
+}
+
+// Like returns the devices that a name means, a user's own included: torch's (NVIDIA GeForce RTX 4090), or the catalogue's in
+// another spelling. The device of exactly that name is the first.
+func (c *Catalogue) Like(name string) []Device {
+	var out []Device
+	if d, ok := c.devices[name]; ok {
+		out = append(out, d)
+	}
+	want := plain(name)
+	for _, d := range c.Devices() {
+		if want != "" && d.Name != name && (plain(d.Name) == want || slices.ContainsFunc(strings.Fields(d.Torch), func(t string) bool { return plain(t) == want })) {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// plain is a device's name in small letters, without what stands between its words and the words of vendors.
+func plain(name string) string {
+	words := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return strings.ContainsRune(" -_", r) })
+	return strings.Join(slices.DeleteFunc(words, func(w string) bool {
+		return slices.Contains([]string{"nvidia", "geforce", "tesla", "amd", "instinct"}, w)
+	}), "")
 }
 
 // Device returns a device by name.

@@ -40,8 +40,8 @@ func load(fsys fs.FS, dir string) (*Catalogue, error) {
 	t.read("sources.csv", "source,repository,commit,licence,files", func(r []string) {
 		c.sources[r[0]] = Source{r[0], r[1], r[2], r[3], r[4]}
 	})
-	t.read("devices.csv", "device,memory_bytes,tflops_fp32,tflops_fp16,split", func(r []string) {
-		c.devices[r[0]] = Device{Name: r[0], MemoryBytes: t.integer(r[1]), TFLOPS32: t.number(r[2]), TFLOPS16: t.number(r[3]), Split: t.split(r[4])}
+	t.read("devices.csv", "device,memory_bytes,tflops_fp32,tflops_fp16,bandwidth_gbs,split,torch,source", func(r []string) {
+		c.devices[r[0]] = Device{Name: r[0], MemoryBytes: t.integer(r[1]), TFLOPS32: t.number(r[2]), TFLOPS16: t.number(r[3]), Bandwidth: t.number(r[4]), Split: t.split(r[5]), Torch: r[6], DataSheet: r[7]}
 	})
 	t.read("power.csv", "device,idle_watts,busy_watts,samples,source", func(r []string) {
 		d, ok := c.devices[r[0]]
@@ -95,7 +95,11 @@ func load(fsys fs.FS, dir string) (*Catalogue, error) {
 
 func note(layers, peakSource, peakCluster, peakTo string) string {
 	text := "a whole training step"
-	if layers != "1" {
+	switch layers {
+	case "0":
+		text = "the sum of forward + backward times of all layers, each measured alone"
+	case "1":
+	default:
 		text = "one layer's forward + backward kernel time x " + layers + " layers"
 	}
 	if peakSource != "" {

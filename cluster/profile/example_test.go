@@ -34,7 +34,7 @@ func Example() {
 
 // An unknown name is answered with the nearest known ones.
 func ExampleCatalogue_Lookup() {
-	_, err := profile.Embedded().Lookup("a10", "llama-3b-512-fp16")
+	_, err := profile.Embedded().Lookup("a10gg", "llama-3b-512-fp16")
 	var unknown *profile.UnknownError
 	if errors.As(err, &unknown) {
 		fmt.Println(unknown.Field, unknown.Nearest[0])

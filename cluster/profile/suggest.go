@@ -27,8 +27,11 @@ type UnknownError struct {
 func (e *UnknownError) Error() string {
 	switch e.Field {
 	case "pair":
-		return fmt.Sprintf("workload %q was not measured on device %q: %s has %s; %s was measured on %s",
-			e.Workload, e.Device, e.Device, list(e.DeviceHas), e.Workload, list(e.WorkloadHas))
+		if len(e.DeviceHas) == 0 {
+			return fmt.Sprintf("no workload was measured on device %q, of which only the data sheet is known; %s", e.Device, own)
+		}
+		return fmt.Sprintf("workload %q was not measured on device %q: %s has %s; %s was measured on %s; %s",
+			e.Workload, e.Device, e.Device, list(e.DeviceHas), e.Workload, list(e.WorkloadHas), own)
 	case "device":
 		return unknown("device", e.Device, e.Nearest)
 	}
@@ -37,10 +40,12 @@ func (e *UnknownError) Error() string {
 
 func (e *UnknownError) Unwrap() error { return ErrUnknown }
 
+// own is what to do about what the catalogue lacks.
+const own = "measure yours by python3 -m evenkeel.profile and add it by --profiles (docs/guides/profiles.md)"
+
 func unknown(what, name string, nearest []string) string {
-	const own = "measure yours and add it by --profiles (docs/guides/profiles.md)"
 	if len(nearest) == 0 {
-		return fmt.Sprintf("unknown %s %q; evenkeel profiles list shows the known ones; %s", what, clip(name), own)
+		return fmt.Sprintf("unknown %s %q; evenkeel profiles %s shows the known ones; %s", what, clip(name), map[string]string{"device": "devices", "workload": "list"}[what], own)
 	}
 	return fmt.Sprintf("unknown %s %q; did you mean %s? If not, %s", what, clip(name), strings.Join(nearest, ", "), own)
 }
@@ -66,13 +71,13 @@ func nearest(want string, known []string) []string {
 		kin  bool
 		cost int
 	}
-	w := strings.ToLower(want)
+	w := plain(want)
 	w = w[:min(len(w), maxName)]
 	all := make([]scored, 0, len(known))
 	for _, n := range known {
-		low := strings.ToLower(n)
+		low := plain(n)
 		s := scored{name: n, cost: 2 * names.Distance(w, low), kin: len(w) >= family && strings.HasPrefix(low, w[:family])}
-		if w != "" && (strings.Contains(low, w) || strings.Contains(w, low)) {
+		if w != "" && strings.Contains(low, w) || len(low) >= family && strings.Contains(w, low) {
 			s.cost /= 4
 		} else if !s.kin && names.Distance(w, low[:min(len(low), len(w))]) > len(w)/5 { // the rest of a long name may be missing
 			continue

@@ -2,9 +2,9 @@
 //
 //	go run ./experiments/tuner/fit-profiles ../shared/data cluster/profile/catalogue
 //
-// It reads cephalo/layer_latency.csv, cephalo/peak_memory_gib.csv, cephalo/model_stats.csv
-// and gavel/gavel_isolated.csv under the first folder and replaces cephalo.csv, zorse.csv,
-// gavel.csv, series.csv and workloads.csv in the second. devices.csv, sources.csv and
+// It reads cephalo/layer_latency.csv, cephalo/peak_memory_gib.csv, cephalo/model_stats.csv,
+// gavel/gavel_isolated.csv and planner/sailor/profiles/OPT-350 under the first folder and replaces cephalo.csv, zorse.csv,
+// gavel.csv, sailor.csv, series.csv and workloads.csv in the second. devices.csv, sources.csv and
 // SOURCES.md are written by hand. The same data gives the same bytes.
 //
 // The choices, each where it is made below: which of two measurements of a series is kept
@@ -57,6 +57,7 @@ var models = map[string]model{
 	"Gavel LM":             {"lm", 1, 0, "sequence", false, false},
 	"Gavel Recommendation": {"recommendation", 1, 0, "user", false, false},
 	"Gavel ResNet-50":      {"resnet-50", 1, 25557032, "image", true, false},
+	"Sailor OPT-350":       {"opt-350m", 0, 407431168, "sequence", true, true},
 }
 
 // devices maps the sources' device names. Gavel's v100 stays apart from Cephalo's
@@ -64,6 +65,7 @@ var models = map[string]model{
 var devices = map[string]string{
 	"a100x40": "a100-40g", "v100x16": "v100-16g", "a10g": "a10g", "a6000": "a6000", "l40s": "l40s", "p40": "p40", "t4": "t4",
 	"k80": "k80", "p100": "p100", "v100": "v100",
+	"A100-40": "a100-40g", "A100-80": "a100-80g", "GH-96": "gh200-96g", "RTX-2080": "rtx-2080-ti", "RTX-3090": "rtx-3090", "Titan-RTX": "titan-rtx", "V100-16": "v100-16g",
 }
 
 var dtypes = map[string]string{"float32": "fp32", "float16": "fp16"}
@@ -107,7 +109,11 @@ func run(data, out string) error {
 	if err != nil {
 		return err
 	}
-	all = append(all, gavel...)
+	sailor, err := readSailor(filepath.Join(data, "planner", "sailor", "profiles", "OPT-350"))
+	if err != nil {
+		return err
+	}
+	all = slices.Concat(all, gavel, sailor)
 	slices.SortFunc(all, func(a, b *series) int {
 		return cmp.Or(cmp.Compare(a.device, b.device), cmp.Compare(a.workload, b.workload))
 	})
@@ -220,6 +226,34 @@ func readGavel(path string) ([]*series, error) {
 	}
 	for _, s := range out {
 		s.batches = slices.Sorted(maps.Keys(s.seconds))
+	}
+	return out, nil
+}
+
+// readSailor sums the layers of a model that were measured one by one, each at tensor degree 1.
+func readSailor(dir string) ([]*series, error) {
+	folders, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var out []*series
+	for _, f := range folders {
+		path := filepath.Join(dir, f.Name(), "profile.json")
+		var seconds map[int]map[int]map[int][3]float64 // by micro-batch, tensor degree and layer: forward, backward, update
+		if devices[f.Name()] == "" {
+			return nil, fmt.Errorf("%s: the device has no name here", path)
+		}
+		if err := measured.JSON(path, &seconds); err != nil {
+			return nil, err
+		}
+		s := &series{key: key{devices[f.Name()], "opt-350m-2048-fp32"}, source: "sailor", dtype: "fp32", model: models["Sailor OPT-350"], seconds: map[int]float64{}}
+		for batch, degrees := range seconds {
+			for layer := range len(degrees[1]) {
+				s.seconds[batch] += degrees[1][layer][0] + degrees[1][layer][1]
+			}
+		}
+		s.batches = slices.Sorted(maps.Keys(s.seconds))
+		out = append(out, s)
 	}
 	return out, nil
 }

@@ -1,7 +1,5 @@
 """python3 -m evenkeel.plan profile: measures the layers of a small transformer on this machine, at several tensor degrees."""
 
-import argparse
-import csv
 import os
 import sys
 import time
@@ -9,6 +7,7 @@ import time
 import torch
 import torch.distributed as dist
 
+from ..profile import numbers, write
 from . import model, processes, tensor
 from .exchange import LayerValues
 from .layout import Place, Strategy
@@ -21,23 +20,13 @@ def arguments(parser):
     """The command's flags."""
     sizes(parser)
     parser.add_argument("--blocks", type=int, default=4, metavar="N", help="blocks; default 4")
-    parser.add_argument("--tensor", type=_numbers, default=[1, 2], metavar="N,...", help="tensor degrees; default 1,2")
-    parser.add_argument("--micro-batches", type=_numbers, default=[1, 2, 4, 8], metavar="N,...", help="samples of a micro-batch; default 1,2,4,8")
+    parser.add_argument("--tensor", type=numbers, default=[1, 2], metavar="N,...", help="tensor degrees; default 1,2")
+    parser.add_argument("--micro-batches", type=numbers, default=[1, 2, 4, 8], metavar="N,...", help="samples of a micro-batch; default 1,2,4,8")
     parser.add_argument("--busy", type=int, default=os.cpu_count(), metavar="N", help="processes that measure at the same time; default one for each core")
     parser.add_argument("--device", default="cpu", metavar="NAME", help="name of the device in the profile; default cpu")
     parser.add_argument("--each", type=float, default=0.3, metavar="SECONDS", help="time for each measurement; default 0.3")
     parser.add_argument("--cluster", metavar="FILE", help="write a cluster file of --busy devices, with the link between two processes as measured")
     parser.add_argument("--out", metavar="FILE", required=True, help="profile to write (CSV)")
-
-
-def _numbers(text):
-    try:
-        all = sorted({int(n) for n in text.split(",")})
-    except ValueError:
-        all = [0]
-    if all[0] < 1:
-        raise argparse.ArgumentTypeError("%r; want whole numbers of at least 1, as 1,2,4" % text)
-    return all
 
 
 def main(args):
@@ -169,11 +158,7 @@ def _link(rank, ranks):
 
 
 def _write(args, s, rows, link):
-    with open(args.out + ".part", "w", newline="", encoding="utf-8") as f:
-        w = csv.writer(f)
-        w.writerow(COLUMNS)
-        w.writerows(r for _, r in rows)
-    os.replace(args.out + ".part", args.out)
+    write(args.out, COLUMNS, (r for _, r in rows))
     said = "Written to %s" % args.out
     if args.cluster:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // args.busy

@@ -15,19 +15,21 @@ import (
 
 // Cmd holds the commands about measured device profiles.
 type Cmd struct {
-	List  listCmd  `cmd:"" help:"List the known devices and workloads with the quality of their measurements."`
-	Show  showCmd  `cmd:"" help:"Show one profile: its points, its fit, its source."`
-	Check checkCmd `cmd:"" help:"Check a profile file of your own."`
+	List    listCmd    `cmd:"" help:"List the known devices and workloads with the quality of their measurements."`
+	Devices devicesCmd `cmd:"" help:"List the known devices with the figures of their data sheets."`
+	Show    showCmd    `cmd:"" help:"Show one profile: its points, its fit, its source."`
+	Check   checkCmd   `cmd:"" help:"Check a profile file of your own."`
 }
 
 // Help is what --help adds.
 func (*Cmd) Help() string {
 	return `A profile says how long micro-batches of a workload take on a device, and how much memory they need.
-docs/reference/formats/profile.md describes the CSV file for devices of your own.
+python3 -m evenkeel.profile measures your own, docs/reference/formats/profile.md describes the CSV file that it writes.
 
 Examples:
 
   evenkeel profiles list
+  evenkeel profiles devices
   evenkeel profiles show a10g llama-3b-512-fp16 --plot a10g.svg
   evenkeel profiles check my-profiles.csv`
 }
@@ -94,6 +96,35 @@ func list(c *profile.Catalogue, p *profile.Profile) listed {
 		l.MemoryLimit = n
 	}
 	return l
+}
+
+type devicesCmd struct {
+	JSON bool `name:"json" help:"Print JSON."`
+}
+
+// Help is what --help adds.
+func (*devicesCmd) Help() string {
+	return `The speeds are the dense ones that the data sheets promise. Sizes and simulations need measured profiles: evenkeel profiles list shows those.
+
+Examples:
+
+  evenkeel profiles devices
+  evenkeel profiles devices --json`
+}
+
+// Run runs the command.
+func (l *devicesCmd) Run(a *cli.App) error {
+	all := profile.Embedded().Devices()
+	if l.JSON {
+		return a.WriteJSON(map[string]any{"devices": all})
+	}
+	var rows [][]string
+	for _, d := range all {
+		rows = append(rows, []string{d.Name, humanize.IBytes(uint64(d.MemoryBytes)), fmt.Sprint(d.TFLOPS32), fmt.Sprint(d.TFLOPS16), fmt.Sprint(d.Bandwidth), d.DataSheet})
+	}
+	return cli.PrintLines(a.Out, cli.Table([]cli.Column{
+		cli.Left("device"), cli.Right("memory"), cli.Right("TFLOP/s fp32"), cli.Right("fp16, bf16"), cli.Right("memory GB/s"), cli.Left("data sheet"),
+	}, rows))
 }
 
 type showCmd struct {
