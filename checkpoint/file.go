@@ -59,7 +59,6 @@ type slotState struct {
 type Stats struct {
 	Committed, Skipped int
 	Waited             time.Duration // in Ready, and in Begin for a slot
-	LastPersist        time.Duration // from Commit to durable, of the last save that committed
 }
 
 // Create makes a checkpoint file for these arrays, of fixed size, and opens it. It is an error if the file exists.
