@@ -32,7 +32,7 @@ Examples:
 
 // Run runs the command.
 func (v *verifyCmd) Run(a *cli.App) error {
-	out, err := v.inspect(a, false, false)
+	out, err := v.inspect(a, true)
 	if err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func (v *verifyCmd) Run(a *cli.App) error {
 		err = a.WriteJSON(map[string]any{"files": out, "damaged": damaged})
 	} else {
 		for _, one := range out {
-			err = errors.Join(err, cli.PrintLines(a.Out, one.lines(false)))
+			err = errors.Join(err, cli.PrintLines(a.Out, one.lines()))
 		}
 	}
 	if err == nil && damaged > 0 {
