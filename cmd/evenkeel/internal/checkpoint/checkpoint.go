@@ -169,9 +169,6 @@ func (i inspected) lines() []string {
 		rows = append(rows, row)
 	}
 	lines = append(lines, cli.Table([]cli.Column{cli.Right("slot"), cli.Right("step"), cli.Right("save"), cli.Right("size"), cli.Left("state")}, rows)...)
-	if i.Measured != "" {
-		lines = append(lines, "measured at creation: "+i.Measured)
-	}
 	for _, d := range i.Damage {
 		lines = append(lines, "damaged: "+d)
 	}

@@ -204,9 +204,6 @@ func made(s *checkpoint.Set) []string {
 	for _, f := range s.Files() {
 		i := f.Info()
 		lines = append(lines, fmt.Sprintf("%s: %d arrays of %s together, %s on the disk", f.Path(), i.Arrays, humanize.IBytes(uint64(i.Bytes)), humanize.IBytes(uint64(i.FileBytes))))
-		if i.Measured != "" {
-			lines = append(lines, "  measured: "+i.Measured)
-		}
 		if i.CopiesOnWrite != "" {
 			lines = append(lines, "  note: "+i.CopiesOnWrite+"; a save can fail for want of space, and is slower. ext4 and XFS write in place")
 		}
