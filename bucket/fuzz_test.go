@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"evenkeel/bucket"
+	"evenkeel/bucket/internal/invented"
 	"evenkeel/bucket/packed"
 	"evenkeel/bucket/plain"
 	"evenkeel/bucket/stepcost"
@@ -57,7 +58,7 @@ func FuzzReadState(f *testing.F) {
 	f.Add([]byte(`{"version":1,"data":"","plan":"","ranks":1,"seed":1,"epoch":0,"step":0}`))
 	f.Add([]byte(`{"version":1,"ranks":2,"step":2,"parts":[{"ranks":1,"plan":"","steps":1},{"ranks":2,"speeds":[1,2],"plan":"","steps":1}]}`))
 	l := bucket.Lengths{1, 2, 3, 4, 5, 6, 7, 8}
-	p, err := plain.Make(l, costA, bucket.Config{Ranks: 2, MaxSamples: 2})
+	p, err := plain.Make(l, invented.A, bucket.Config{Ranks: 2, MaxSamples: 2})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"evenkeel/bucket"
+	"evenkeel/bucket/internal/invented"
 	"evenkeel/bucket/paired"
 	"evenkeel/bucket/plain"
 	"evenkeel/bucket/stepcost"
@@ -86,10 +87,10 @@ func TestSchema(t *testing.T) {
 const smallTable = stepcost.TableHeader + "\n5,1,0.1,10\n5,2,0.15,20\n10,1,0.16,20\n10,2,,\n"
 
 func TestBadStates(t *testing.T) {
-	if _, err := plain.Make(bucket.Lengths{5}, costA, bucket.Config{}); !errors.Is(err, bucket.ErrInput) {
+	if _, err := plain.Make(bucket.Lengths{5}, invented.A, bucket.Config{}); !errors.Is(err, bucket.ErrInput) {
 		t.Error("0 ranks:", err)
 	}
-	p, err := plain.Make(lognormal(500, 100, .5, 1000), costA, bucket.Config{Ranks: 2})
+	p, err := plain.Make(invented.Lognormal(500, 100, .5, 1000), invented.A, bucket.Config{Ranks: 2})
 	if err != nil {
 		t.Fatal(err)
 	}

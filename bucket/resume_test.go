@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"evenkeel/bucket"
+	"evenkeel/bucket/internal/invented"
 	"evenkeel/bucket/packed"
 	"evenkeel/bucket/plain"
 	"evenkeel/bucket/stepcost"
@@ -170,8 +171,8 @@ func through(t interface{ Fatal(...any) }, s bucket.State) bucket.State {
 }
 
 func TestBadParts(t *testing.T) {
-	l := lognormal(500, 100, .5, 1000)
-	p, err := plain.Make(l, costA, bucket.Config{Ranks: 2})
+	l := invented.Lognormal(500, 100, .5, 1000)
+	p, err := plain.Make(l, invented.A, bucket.Config{Ranks: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,8 +223,8 @@ func TestBadParts(t *testing.T) {
 
 // What others left is no worse planned than a data set of its own: an epoch in which ranks go and come back stays near its bound.
 func TestRestIsShort(t *testing.T) {
-	l := lognormal(100_000, 400, .8, 4096)
-	p, err := plain.Make(l, costA, bucket.Config{Ranks: 8})
+	l := invented.Lognormal(100_000, 400, .8, 4096)
+	p, err := plain.Make(l, invented.A, bucket.Config{Ranks: 8})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,8 +253,8 @@ func TestRestIsShort(t *testing.T) {
 			steps = append(steps, step)
 		}
 		speeds := slices.Repeat([]float64{1}, ranks)
-		bound := plain.Bound(lengths, costA, speeds)
-		score, err := bucket.Judge(lengths, bucket.Listed(steps), costA, speeds, 0, nil)
+		bound := plain.Bound(lengths, invented.A, speeds)
+		score, err := bucket.Judge(lengths, bucket.Listed(steps), invented.A, speeds, 0, nil)
 		if err != nil || score.Lost+score.Repeated+score.OutOfMemory > 0 {
 			t.Fatal(score, err)
 		}

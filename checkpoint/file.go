@@ -59,7 +59,6 @@ type slotState struct {
 type Stats struct {
 	Committed, Skipped int
 	Waited             time.Duration // in Ready, and in Begin for a slot
-	LastPersist        time.Duration // from Commit to durable, of the last save that committed
 }
 
 // Create makes a checkpoint file for these arrays, of fixed size, and opens it. It is an error if the file exists.
@@ -122,14 +121,8 @@ func CreateOn(s Storage, arrays []Array, o Options) (*File, error) {
 	if err := s.Allocate(h.size, o.Progress); err != nil {
 		return nil, err
 	}
-	if m, ok := s.(storage.Chooser); ok {
-		var err error
-		if h.ways, err = m.Measure(h.firstSlot, h.size-h.firstSlot); err != nil {
-			return nil, err
-		}
-	}
 	table := h.table()
-	super := h.front(table)
+	super := h.superblock(table)
 	for _, w := range []struct {
 		data []byte
 		at   int64
@@ -212,6 +205,9 @@ func OpenOn(s Storage, arrays []Array, o Options) (*File, error) {
 	return newFile(s, h, o, damage)
 }
 
+// pastFrom is the room in slots from which on a file is written past the page cache (decision 34).
+const pastFrom = 256 << 20
+
 // newFile reads the commit records and starts what works in the background.
 func newFile(s Storage, h *header, o Options, damage []string) (*File, error) {
 	f := &File{storage: s, head: h, opts: o, damage: damage, index: map[string]int{}, next: 1, known: true,
@@ -226,8 +222,8 @@ func newFile(s Storage, h *header, o Options, damage []string) (*File, error) {
 		return nil, err
 	}
 	f.bytes = size
-	if p, ok := s.(storage.Chooser); ok {
-		_ = p.PastCache(h.ways.Write && !o.ReadOnly, h.ways.Read) // where it cannot be had, the cache does
+	if p, ok := s.(storage.Bypass); ok && !o.ReadOnly && h.size-h.firstSlot >= pastFrom {
+		_ = p.PastCache() // where it cannot be had, the cache does
 	}
 	found := f.readPages()
 	f.note, f.lost = found.note, found.damage()
@@ -263,7 +259,7 @@ func (f *File) repair() error {
 		return nil
 	}
 	table := f.head.table()
-	super := f.head.front(table)
+	super := f.head.superblock(table)
 	for i := range 2 {
 		if err := writeFull(f.storage, super, int64(i)*block); err != nil {
 			return fmt.Errorf("repair: %w", err)
@@ -306,8 +302,6 @@ type Info struct {
 	FileBytes int64  `json:"file_bytes"` // fixed
 	// CopiesOnWrite says that a save may fail for want of space, and why; known after Create only.
 	CopiesOnWrite string `json:"copies_on_write,omitempty"`
-	// Measured says which data goes past the kernel's page cache, and why, as measured when the file was made; "" if it was not.
-	Measured string `json:"measured,omitempty"`
 	// Damage beside the slots', found when it was opened: copies of superblock and table, pages of records.
 	Damage []string `json:"damage,omitempty"`
 }
@@ -315,16 +309,7 @@ type Info struct {
 // Info returns the file's description.
 func (f *File) Info() Info {
 	h := f.head
-	return Info{hex.EncodeToString(h.id[:]), h.rank, h.ranks, len(h.arrays), h.bytes(), h.size, f.copies, measured(h.ways), slices.Concat(f.damage, f.lost)}
-}
-
-func measured(w storage.Ways) string {
-	if w.WriteRatio == 0 {
-		return ""
-	}
-	way := map[bool]string{true: "past", false: "through"}
-	return fmt.Sprintf("writes go %s the page cache, reads %s it; past it they took %.2f and %.2f of the time through it",
-		way[w.Write], way[w.Read], float64(w.WriteRatio)/100, float64(w.ReadRatio)/100)
+	return Info{hex.EncodeToString(h.id[:]), h.rank, h.ranks, len(h.arrays), h.bytes(), h.size, f.copies, slices.Concat(f.damage, f.lost)}
 }
 
 // Path is the file's name, "" of a storage's.

@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 
 	"github.com/zeebo/xxh3"
-
-	"evenkeel/checkpoint/internal/storage"
 )
 
 // SlotReport describes the contents of a slot.
@@ -237,14 +235,19 @@ func (f *File) readManifest(r record) (hashes []uint64, state State, err error) 
 	return parseManifest(manifest, f.head, r)
 }
 
+// Two read at a time: while one hashes, the other keeps the disk busy; more disturb its reading ahead.
+const (
+	readers  = 2
+	readSize = 256 << 10
+)
+
 // readArrays reads and verifies all arrays of a slot, several at a time, into memory of its own where into is nil.
 func (f *File) readArrays(start int64, hashes []uint64, into [][]byte, progress func(int)) error {
 	var next atomic.Int64
 	var failed atomic.Bool
 	var all sync.WaitGroup
 	errs := make([]error, len(hashes))
-	side, size := storage.Readers(f.storage)
-	for range min(side, len(hashes)) {
+	for range min(readers, len(hashes)) {
 		all.Go(func() {
 			var scratch []byte
 			for i := int(next.Add(1)) - 1; i < len(hashes) && !failed.Load(); i = int(next.Add(1)) - 1 {
@@ -252,7 +255,7 @@ func (f *File) readArrays(start int64, hashes []uint64, into [][]byte, progress 
 				if into != nil {
 					to = into[i]
 				}
-				if scratch, errs[i] = f.readArray(i, int64(size), start+f.head.offsets[i], hashes[i], to, scratch, progress); errs[i] != nil {
+				if scratch, errs[i] = f.readArray(i, start+f.head.offsets[i], hashes[i], to, scratch, progress); errs[i] != nil {
 					failed.Store(true)
 				}
 			}
@@ -263,10 +266,10 @@ func (f *File) readArrays(start int64, hashes []uint64, into [][]byte, progress 
 }
 
 // readArray returns its scratch memory for the next one.
-func (f *File) readArray(i int, size, at int64, want uint64, to, scratch []byte, progress func(int)) ([]byte, error) {
+func (f *File) readArray(i int, at int64, want uint64, to, scratch []byte, progress func(int)) ([]byte, error) {
 	var sum xxh3.Hasher
 	for length := f.head.arrays[i].Len(); length > 0; {
-		n := min(size, length)
+		n := min(readSize, length)
 		var b []byte
 		if to != nil {
 			b, to = to[:n], to[n:]

@@ -47,39 +47,6 @@ type header struct {
 	manifestAt   int64 // within a slot
 	manifestSize int64 // room for it
 	size         int64 // of the file
-	ways         storage.Ways
-}
-
-const (
-	hintAt    = superLen
-	hintMagic = "EVKLWAYS"
-	hintLen   = 24
-)
-
-// front is the superblock with the hint: which ways data goes, and what was measured when the file was made.
-func (h *header) front(table []byte) []byte {
-	b, w := h.superblock(table), h.ways
-	bits := uint32(0)
-	if w.Write {
-		bits |= 1
-	}
-	if w.Read {
-		bits |= 2
-	}
-	if w != (storage.Ways{}) {
-		hint := le.AppendUint32([]byte(hintMagic), bits)
-		hint = le.AppendUint16(le.AppendUint16(hint, w.WriteRatio), w.ReadRatio)
-		copy(b[hintAt:], le.AppendUint64(hint, xxh3.Hash(hint)))
-	}
-	return b
-}
-
-// parseHint gives no ways where there is no hint.
-func parseHint(b []byte) storage.Ways {
-	if string(b[:8]) != hintMagic || xxh3.Hash(b[:hintLen-8]) != le.Uint64(b[hintLen-8:]) {
-		return storage.Ways{}
-	}
-	return storage.Ways{Write: b[8]&1 != 0, Read: b[8]&2 != 0, WriteRatio: le.Uint16(b[12:]), ReadRatio: le.Uint16(b[14:])}
 }
 
 // plan lays out a file.
@@ -188,9 +155,6 @@ func readHeader(s Storage) (h *header, damage []string, err error) {
 	if h == nil {
 		return nil, damage, first
 	}
-	if len(found) == 2 && h.ways == (storage.Ways{}) {
-		h.ways = found[1].ways
-	}
 	if len(found) == 2 && !bytes.Equal(found[0].superblock(found[0].table()), found[1].superblock(found[1].table())) {
 		if h, err = theirs(s, found); err != nil {
 			return nil, damage, err
@@ -293,7 +257,7 @@ func parseSuperblock(b []byte) (h *header, tableHash uint64, err error) {
 	if !sum {
 		return nil, 0, fmt.Errorf("checksum differs: %w", ErrCorrupt)
 	}
-	h = &header{id: [16]byte(b[16:32]), ways: parseHint(b[hintAt : hintAt+hintLen])}
+	h = &header{id: [16]byte(b[16:32])}
 	h.rank, h.ranks, h.slots = int(le.Uint32(b[32:])), int(le.Uint32(b[36:])), int(le.Uint32(b[40:]))
 	arrays := int64(le.Uint32(b[44:]))
 	h.tableLen, tableHash = int64(le.Uint64(b[48:])), le.Uint64(b[56:])

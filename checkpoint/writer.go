@@ -198,7 +198,6 @@ func (f *File) settle(j *job, r record) {
 	case j.commit:
 		slot.record, slot.committed = r, true
 		f.stats.Committed++
-		f.stats.LastPersist = time.Since(j.since)
 	}
 	f.changed.Broadcast()
 	f.mu.Unlock()

@@ -9,11 +9,12 @@ import (
 	"pgregory.net/rapid"
 
 	"evenkeel/bucket"
+	"evenkeel/bucket/internal/invented"
 )
 
 // tokens is a cost with room for so many tokens.
 type tokens struct {
-	formula
+	invented.Formula
 	memory int
 }
 
@@ -43,7 +44,7 @@ func TestPackedTwin(t *testing.T) {
 		for i := range l {
 			l[i] = rapid.Uint32Range(1, top).Draw(t, "length")
 		}
-		c := tokens{formula{rapid.Float64Range(0, .5).Draw(t, "a"), 4e-5, rapid.Float64Range(0, 1e-6).Draw(t, "c"), 500}, rapid.IntRange(300, 5000).Draw(t, "memory")}
+		c := tokens{invented.Formula{Fixed: rapid.Float64Range(0, .5).Draw(t, "a"), Token: 4e-5, Square: rapid.Float64Range(0, 1e-6).Draw(t, "c"), Room: 500}, rapid.IntRange(300, 5000).Draw(t, "memory")}
 		f := bucket.Config{Speeds: rapid.SliceOfN(rapid.SampledFrom([]float64{1, 1, .9, .5, 2}), 1, 6).Draw(t, "speeds"),
 			MaxSamples: rapid.SampledFrom([]int{0, 0, 7}).Draw(t, "max samples"), MaxTokens: rapid.SampledFrom([]int{0, 0, 400}).Draw(t, "max tokens")}
 		p, err := Make(l, c, f)
@@ -61,10 +62,10 @@ func TestPackedTwin(t *testing.T) {
 					t.Fatalf("step %d: rank %d after %d", i, b.Rank, before)
 				}
 				before = int(b.Rank)
-				seconds, cells := c.a, 0.0
+				seconds, cells := c.Fixed, 0.0
 				for _, k := range s.Samples(b) {
 					n := float64(l[k])
-					seconds += c.b*n + c.c*n*n
+					seconds += c.Token*n + c.Square*n*n
 					cells += 1 / float64(c.memory/int(l[k]))
 					seen[k]++
 					samples++
@@ -97,7 +98,7 @@ func TestPackedTwin(t *testing.T) {
 		work, speed := 0.0, 0.0
 		for _, n := range l {
 			n := float64(n)
-			work += c.b*n + c.c*n*n + c.a/float64(c.memory/int(n))
+			work += c.Token*n + c.Square*n*n + c.Fixed/float64(c.memory/int(n))
 		}
 		for _, v := range f.Speeds {
 			speed += v
@@ -119,8 +120,8 @@ func TestPackedIsEven(t *testing.T) {
 		"mixed":       {.8, []float64{1, 2, 4}},
 		"long tailed": {1.4, []float64{1, 1, 1, 1, 1, 1, 1, 1}},
 	} {
-		l := lognormal(50_000, 400, x.sigma, 8000)
-		p, err := Make(l, costA, bucket.Config{Speeds: x.speeds})
+		l := invented.Lognormal(50_000, 400, x.sigma, 8000)
+		p, err := Make(l, invented.A, bucket.Config{Speeds: x.speeds})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -150,7 +151,7 @@ func TestPackedBadInput(t *testing.T) {
 		"micro batches 2":       {Ranks: 2, MicroBatches: 2},
 		"sample 1, of length 9": {Ranks: 2, MaxTokens: 8},
 	} {
-		if _, err := Make(bucket.Lengths{1, 9, 3}, costA, f); !errors.Is(err, bucket.ErrInput) || !strings.Contains(err.Error(), want) {
+		if _, err := Make(bucket.Lengths{1, 9, 3}, invented.A, f); !errors.Is(err, bucket.ErrInput) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v; want %s", err, want)
 		}
 	}
@@ -158,8 +159,8 @@ func TestPackedBadInput(t *testing.T) {
 
 // What a plan says of a step is what the predicted epoch, that of seed 0, has: one batch a rank.
 func TestStepSize(t *testing.T) {
-	l := lognormal(5000, 100, 1, 1000)
-	p, err := Make(l, tokens{costA, 4000}, bucket.Config{Speeds: []float64{1, 1, 1, 3}})
+	l := invented.Lognormal(5000, 100, 1, 1000)
+	p, err := Make(l, tokens{invented.A, 4000}, bucket.Config{Speeds: []float64{1, 1, 1, 3}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,8 +179,8 @@ func TestStepSize(t *testing.T) {
 
 // Samples that fit nowhere are left out on request: no batch has one, none stands for an idle rank, and the others all come.
 func TestSkip(t *testing.T) {
-	l := append(bucket.Lengths{900, 9}, lognormal(300, 50, .5, 200)...)
-	p, err := Make(l, tokens{costA, 500}, bucket.Config{Ranks: 2, Overlong: bucket.Skip})
+	l := append(bucket.Lengths{900, 9}, invented.Lognormal(300, 50, .5, 200)...)
+	p, err := Make(l, tokens{invented.A, 500}, bucket.Config{Ranks: 2, Overlong: bucket.Skip})
 	if err != nil {
 		t.Fatal(err)
 	}

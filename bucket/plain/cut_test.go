@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"evenkeel/bucket"
+	"evenkeel/bucket/internal/invented"
 	"evenkeel/bucket/stepcost"
 	"evenkeel/internal/race"
 	"evenkeel/internal/slow"
@@ -26,7 +27,7 @@ func TestStepDurations(t *testing.T) {
 		for i := range l {
 			l[i] = uint32(5 + r.IntN(4+int(seed)) + r.IntN(12))
 		}
-		c, ranks := capped{formula{.02, .001, 0, math.Inf(1)}, 300 + r.IntN(900)}, 2+r.IntN(5)
+		c, ranks := capped{invented.Formula{Fixed: .02, Token: .001, Square: 0, Room: math.Inf(1)}, 300 + r.IntN(900)}, 2+r.IntN(5)
 		p, err := Make(l, c, bucket.Config{Ranks: ranks, Mixing: with(0)})
 		if err != nil {
 			t.Fatal(err)
@@ -113,7 +114,7 @@ func TestBandsAreOfTheEpoch(t *testing.T) {
 	for i := range l {
 		l[i] = uint32(10 + i%90)
 	}
-	cost := formula{1e-9, .001, 0, math.Inf(1)} // next to nothing is fixed: short steps pad less
+	cost := invented.Formula{Fixed: 1e-9, Token: .001, Square: 0, Room: math.Inf(1)} // next to nothing is fixed: short steps pad less
 	for _, mixing := range []float64{0, .2} {
 		p, err := Make(l, cost, bucket.Config{Ranks: 2, Mixing: &mixing})
 		if err != nil {

@@ -9,23 +9,24 @@ import (
 	"testing"
 
 	"evenkeel/bucket"
+	"evenkeel/bucket/internal/invented"
 	"evenkeel/bucket/stepcost"
 )
 
-// noisy is a machine of costA whose durations scatter by 5%.
+// noisy is a machine of invented.A whose durations scatter by 5%.
 type noisy struct{ r *rand.Rand }
 
 func (n *noisy) run(_ context.Context, length, _, batch int) (stepcost.Trial, error) {
 	return stepcost.Trial{
-		Seconds:     costA.Seconds(length, batch) * math.Exp(.05*n.r.NormFloat64()),
-		OutOfMemory: batch > costA.Cap(length),
-		PeakBytes:   int64(float64(length*batch) * (1 + float64(length)/costA.m)),
+		Seconds:     invented.A.Seconds(length, batch) * math.Exp(.05*n.r.NormFloat64()),
+		OutOfMemory: batch > invented.A.Cap(length),
+		PeakBytes:   int64(float64(length*batch) * (1 + float64(length)/invented.A.Room)),
 	}, nil
 }
 
 // With noise in the profile the plan is nearly as good, and its prediction nearly right.
 func TestNoise(t *testing.T) {
-	l := lognormal(100000, 400, .8, 4096)
+	l := invented.Lognormal(100000, 400, .8, 4096)
 	uppers, err := Uppers(l, 32)
 	if err != nil {
 		t.Fatal(err)
@@ -50,11 +51,11 @@ func TestNoise(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := bucket.Judge(l, p.Schedule(l, 1, 1).All(), costA, speeds, 0, nil)
+		s, err := bucket.Judge(l, p.Schedule(l, 1, 1).All(), invented.A, speeds, 0, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if worse, off := s.EpochSeconds/Bound(l, costA, speeds), p.EpochSeconds/s.EpochSeconds; worse > 1.02 || math.Abs(off-1) > .02 || s.OutOfMemory > 0 {
+		if worse, off := s.EpochSeconds/Bound(l, invented.A, speeds), p.EpochSeconds/s.EpochSeconds; worse > 1.02 || math.Abs(off-1) > .02 || s.OutOfMemory > 0 {
 			t.Errorf("seed %d: %.4f of the bound, predicted %.4f of realised, %d out of memory", seed, worse, off, s.OutOfMemory)
 		}
 		mean += p.EpochSeconds / s.EpochSeconds / seeds
@@ -66,7 +67,7 @@ func TestNoise(t *testing.T) {
 
 // odd is a device that pads lengths and computes batches in multiples.
 type odd struct {
-	formula
+	invented.Formula
 	pad, multiple int
 }
 
@@ -82,29 +83,29 @@ func (o odd) rounded(l, n int) (int, int) {
 
 func (o odd) Seconds(l, n int) float64 {
 	l, n = o.rounded(l, n)
-	return o.formula.Seconds(l, n)
+	return o.Formula.Seconds(l, n)
 }
 
 func (o odd) Cap(l int) int {
 	l, _ = o.rounded(l, 1)
-	return o.formula.Cap(l)
+	return o.Formula.Cap(l)
 }
 
 func (o odd) run(_ context.Context, l, _, n int) (stepcost.Trial, error) {
 	if l%o.pad != 0 || n%o.multiple != 0 && o.Cap(l) >= o.multiple {
 		return stepcost.Trial{}, fmt.Errorf("length %d, batch %d is no multiple", l, n)
 	}
-	return stepcost.Trial{Seconds: o.Seconds(l, n), OutOfMemory: n > o.Cap(l), PeakBytes: int64(float64(l*n) * (1 + float64(l)/o.m))}, nil
+	return stepcost.Trial{Seconds: o.Seconds(l, n), OutOfMemory: n > o.Cap(l), PeakBytes: int64(float64(l*n) * (1 + float64(l)/o.Room))}, nil
 }
 
 // Profiled and planned with its multiples, such a device is predicted as well as any; without them it is not.
 func TestMultiples(t *testing.T) {
-	l := lognormal(50000, 400, .8, 4096)
+	l := invented.Lognormal(50000, 400, .8, 4096)
 	uppers, err := Uppers(l, 24)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, o := range []odd{{costA, 64, 1}, {costA, 1, 8}, {costA, 128, 4}} {
+	for _, o := range []odd{{invented.A, 64, 1}, {invented.A, 1, 8}, {invented.A, 128, 4}} {
 		table, err := stepcost.Profile(t.Context(), o.run, stepcost.Profiling{Lengths: uppers, MaxBatch: 1 << 16, PadTo: o.pad, BatchMultiple: o.multiple})
 		if err != nil {
 			t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"evenkeel/bucket/internal/invented"
 	"evenkeel/internal/race"
 	"pgregory.net/rapid"
 
@@ -17,7 +18,7 @@ func TestSettings(t *testing.T) {
 	if race.Enabled {
 		t.Skip("one goroutine; its numbers are judged without the race detector")
 	}
-	a, b := lognormal(1000000, 400, .8, 4096), lognormal(300000, 800, 1.2, 16384)
+	a, b := invented.Lognormal(1000000, 400, .8, 4096), invented.Lognormal(300000, 800, 1.2, 16384)
 	slow := []float64{1, 1, 1, 1, 1, 1, 1, .9}
 	for _, c := range []struct {
 		name              string
@@ -26,16 +27,16 @@ func TestSettings(t *testing.T) {
 		f                 bucket.Config
 		bound, p99, again float64
 	}{
-		{"A", a, costA, bucket.Config{Ranks: 8}, 1.015, 1.01, .1},
-		{"B", b, costB, bucket.Config{Ranks: 8}, 1.015, 1.01, .1},
-		{"A 64", a, costA, bucket.Config{Ranks: 64}, 1.015, 1.02, .1},
-		{"B 64", b, costB, bucket.Config{Ranks: 64}, 1.015, 1.03, .1},
-		{"A sorted", a, costA, bucket.Config{Ranks: 8, Mixing: with(0)}, 1.005, 1.01, 1},
-		{"B sorted", b, costB, bucket.Config{Ranks: 8, Mixing: with(0)}, 1.005, 1.01, 1},
-		{"A slow", a, costA, bucket.Config{Speeds: slow}, 1.02, 1.01, .1},
-		{"B slow", b, costB, bucket.Config{Speeds: slow}, 1.02, 1.02, .1},
-		{"A124", a, costA, bucket.Config{Speeds: []float64{1, 2, 4}}, 1.015, 1.01, .1},
-		{"B124", b, costB, bucket.Config{Speeds: []float64{1, 2, 4}}, 1.015, 1.01, .1},
+		{"A", a, invented.A, bucket.Config{Ranks: 8}, 1.015, 1.01, .1},
+		{"B", b, invented.B, bucket.Config{Ranks: 8}, 1.015, 1.01, .1},
+		{"A 64", a, invented.A, bucket.Config{Ranks: 64}, 1.015, 1.02, .1},
+		{"B 64", b, invented.B, bucket.Config{Ranks: 64}, 1.015, 1.03, .1},
+		{"A sorted", a, invented.A, bucket.Config{Ranks: 8, Mixing: with(0)}, 1.005, 1.01, 1},
+		{"B sorted", b, invented.B, bucket.Config{Ranks: 8, Mixing: with(0)}, 1.005, 1.01, 1},
+		{"A slow", a, invented.A, bucket.Config{Speeds: slow}, 1.02, 1.01, .1},
+		{"B slow", b, invented.B, bucket.Config{Speeds: slow}, 1.02, 1.02, .1},
+		{"A124", a, invented.A, bucket.Config{Speeds: []float64{1, 2, 4}}, 1.015, 1.01, .1},
+		{"B124", b, invented.B, bucket.Config{Speeds: []float64{1, 2, 4}}, 1.015, 1.01, .1},
 	} {
 		p, err := Make(c.l, c.cost, c.f)
 		if err != nil {
@@ -59,10 +60,10 @@ func TestSettings(t *testing.T) {
 
 // A rank that is slower makes steps a little more, not many times larger or smaller.
 func TestSlowRank(t *testing.T) {
-	l := lognormal(200000, 400, .8, 4096)
+	l := invented.Lognormal(200000, 400, .8, 4096)
 	steps := 0
 	for _, v := range []float64{1, .97, .9, .5} {
-		p, err := Make(l, costA, bucket.Config{Speeds: []float64{1, 1, 1, 1, 1, 1, 1, v}})
+		p, err := Make(l, invented.A, bucket.Config{Speeds: []float64{1, 1, 1, 1, 1, 1, 1, v}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,7 +89,7 @@ func TestSlowRank(t *testing.T) {
 func TestRecurrenceTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := bucket.Lengths(rapid.SliceOfN(rapid.Uint32Range(1, 40), 1, 60).Draw(t, "lengths"))
-		p, err := Make(l, capped{costA, 80}, bucket.Config{Ranks: rapid.IntRange(1, 3).Draw(t, "ranks"), Mixing: with(rapid.Float64Range(0, 1).Draw(t, "mixing"))})
+		p, err := Make(l, capped{invented.A, 80}, bucket.Config{Ranks: rapid.IntRange(1, 3).Draw(t, "ranks"), Mixing: with(rapid.Float64Range(0, 1).Draw(t, "mixing"))})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,12 +129,12 @@ func TestRecurrenceTwin(t *testing.T) {
 
 // A step's limits hold over all ranks, batches are whole multiples, and lengths count as padded.
 func TestLimits(t *testing.T) {
-	l := lognormal(20000, 400, .8, 4096)
+	l := invented.Lognormal(20000, 400, .8, 4096)
 	for _, f := range []bucket.Config{
 		{Ranks: 4, MaxSamples: 100}, {Ranks: 4, MaxTokens: 40000}, {Speeds: []float64{1, 2, 4}, MaxTokens: 100000, MicroBatches: 1},
 		{Ranks: 4, PadTo: 64}, {Ranks: 4, BatchMultiple: 8}, {Ranks: 3, PadTo: 128, BatchMultiple: 4, MaxSamples: 300},
 	} {
-		p, err := Make(l, costA, f)
+		p, err := Make(l, invented.A, f)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -157,7 +158,7 @@ func TestLimits(t *testing.T) {
 						odd++
 					}
 				}
-				if int(b.Count) > costA.Cap(longest) {
+				if int(b.Count) > invented.A.Cap(longest) {
 					t.Fatalf("%+v: %d samples of %d", f, b.Count, longest)
 				}
 			}
@@ -179,9 +180,9 @@ func TestLimits(t *testing.T) {
 }
 
 func BenchmarkPlanSchedule1M(b *testing.B) {
-	l := lognormal(1000000, 400, .8, 4096)
+	l := invented.Lognormal(1000000, 400, .8, 4096)
 	for b.Loop() {
-		p, err := Make(l, costA, bucket.Config{Ranks: 8})
+		p, err := Make(l, invented.A, bucket.Config{Ranks: 8})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -199,9 +200,9 @@ func TestStepSize(t *testing.T) {
 		"some left out": {Ranks: 4, Overlong: bucket.Skip},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := lognormal(5000, 100, 1, 1000)
+			l := invented.Lognormal(5000, 100, 1, 1000)
 			f.Mixing = with(.2)
-			c := capped{costA, 4000}
+			c := capped{invented.A, 4000}
 			if f.Overlong != "" {
 				c.limit = 500
 			}

@@ -3,6 +3,8 @@ package stepcost
 import (
 	"math"
 	"testing"
+
+	"evenkeel/bucket/internal/invented"
 )
 
 // Four lengths of one batch each are too few for a fit: what is left out is on the line between its neighbours, by hand.
@@ -23,7 +25,7 @@ func TestHeldOut(t *testing.T) {
 	var clean Table
 	for _, l := range []int{100, 200, 400, 800, 1600} {
 		for _, b := range []int{1, 2, 4} {
-			clean = append(clean, Trial{Length: l, Batch: b, Seconds: costA.Seconds(l, b)})
+			clean = append(clean, Trial{Length: l, Batch: b, Seconds: invented.A.Seconds(l, b)})
 		}
 	}
 	if h, ok := HeldOut(clean); !ok || h.Worst > 1e-9 {

@@ -12,22 +12,11 @@ import (
 
 	"pgregory.net/rapid"
 
+	"evenkeel/bucket/internal/invented"
 	"evenkeel/internal/badinput"
 )
 
-// formula is t = a + b BL + c BL^2 with memory BL(1+L/m) <= 65536.
-type formula struct{ a, b, c, m float64 }
-
-func (f formula) Seconds(l, n int) float64 {
-	bl := float64(l) * float64(n)
-	return f.a + f.b*bl + f.c*bl*float64(l)
-}
-
-func (f formula) Cap(l int) int { return int(65536 / (float64(l) * (1 + float64(l)/f.m))) }
-
-var costA = formula{.08, 4e-5, 4e-9, 8192}
-
-// runner is a machine of costA.
+// runner is a machine of invented.A.
 type runner struct {
 	trials map[int]int
 	stop   int
@@ -38,7 +27,7 @@ func (r *runner) run(_ context.Context, length, _, batch int) (Trial, error) {
 		return Trial{}, context.Canceled
 	}
 	r.trials[length]++
-	return Trial{Seconds: costA.Seconds(length, batch), OutOfMemory: batch > costA.Cap(length), PeakBytes: 1}, nil
+	return Trial{Seconds: invented.A.Seconds(length, batch), OutOfMemory: batch > invented.A.Cap(length), PeakBytes: 1}, nil
 }
 
 // The search needs at most 8 trials a length, and a stopped one goes on where it was.
@@ -61,7 +50,7 @@ func TestProfile(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, l := range lengths {
-		if got, want := c.Cap(l), costA.Cap(l); got > want || float64(got) < .9*float64(want) {
+		if got, want := c.Cap(l), invented.A.Cap(l); got > want || float64(got) < .9*float64(want) {
 			t.Errorf("length %d: largest batch found %d of %d", l, got, want)
 		}
 	}
@@ -114,7 +103,7 @@ func TestTiles(t *testing.T) {
 		var table Table
 		for l := 128; l <= 4096; l += 256 {
 			for k := 1; k <= 8; k++ {
-				b := max(1, costA.Cap(l)*k/8)
+				b := max(1, invented.A.Cap(l)*k/8)
 				if n := len(table); n > 0 && table[n-1].Length == l && table[n-1].Batch == b {
 					continue
 				}
@@ -149,9 +138,9 @@ func TestTiles(t *testing.T) {
 func TestCleanTable(t *testing.T) {
 	var table Table
 	for _, l := range []int{100, 300, 1000, 4000} {
-		for b := 1; b <= costA.Cap(l); b *= 2 {
+		for b := 1; b <= invented.A.Cap(l); b *= 2 {
 			bl := float64(l * b)
-			table = append(table, Trial{Length: l, Batch: b, Seconds: costA.Seconds(l, b), PeakBytes: int64(bl * (1 + float64(l)/costA.m))})
+			table = append(table, Trial{Length: l, Batch: b, Seconds: invented.A.Seconds(l, b), PeakBytes: int64(bl * (1 + float64(l)/invented.A.Room))})
 		}
 	}
 	c, err := New(table, 65536)
@@ -159,8 +148,8 @@ func TestCleanTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, l := range []int{150, 600, 2500} {
-		b := costA.Cap(l)
-		if got, want := c.Seconds(l, b), costA.Seconds(l, b); math.Abs(got/want-1) > 1e-6 || c.Cap(l) > b || c.Cap(l) < b*97/100 {
+		b := invented.A.Cap(l)
+		if got, want := c.Seconds(l, b), invented.A.Seconds(l, b); math.Abs(got/want-1) > 1e-6 || c.Cap(l) > b || c.Cap(l) < b*97/100 {
 			t.Errorf("length %d: %v s, want %v; cap %d of %d", l, got, want, c.Cap(l), b)
 		}
 	}

@@ -28,10 +28,6 @@ type Command struct {
 	// Timeout limits a trial. One that takes longer counts as out of memory: it is too long
 	// to be of use.
 	Timeout time.Duration
-	// OutOfMemory is an exit status that says so. A killed program (by the kernel, for
-	// want of memory) and one that fails with "out of memory" in its output, as those of
-	// PyTorch do, count too.
-	OutOfMemory int
 
 	last string
 }
@@ -40,6 +36,7 @@ type Command struct {
 func (c *Command) Last() string { return c.last }
 
 const (
+	exitMemory = 77              // by which a program says that it is out of memory
 	exitKilled = 137             // 128 + SIGKILL, as a shell reports it
 	endDelay   = 5 * time.Second // for a program to end after its timeout
 )
@@ -63,7 +60,7 @@ func (c *Command) Run(ctx context.Context, length, target, batch int) (stepcost.
 		c.last = fmt.Sprintf("%s: longer than %s", strings.Join(args, " "), c.Timeout)
 		return t, nil
 	case errors.As(err, &exit):
-		if c.outOfMemory(exit.ExitCode(), out.String()+errs.String()) {
+		if outOfMemory(exit.ExitCode(), out.String()+errs.String()) {
 			said := cmp.Or(errs.LastLine(), out.LastLine(), "no output")
 			c.last = fmt.Sprintf("%s: %v: %s", strings.Join(args, " "), err, said)
 			return t, nil
@@ -100,7 +97,8 @@ func (c *Command) args(length, target, batch int) []string {
 	return args
 }
 
-// outOfMemory says whether a program failed for want of memory. Status -1 is a killed one.
-func (c *Command) outOfMemory(status int, output string) bool {
-	return status == c.OutOfMemory || status == exitKilled || status == -1 || strings.Contains(strings.ToLower(output), "out of memory")
+// outOfMemory says whether a program failed for want of memory: by its status, by words as PyTorch's, or killed by the
+// kernel (-1).
+func outOfMemory(status int, output string) bool {
+	return status == exitMemory || status == exitKilled || status == -1 || strings.Contains(strings.ToLower(output), "out of memory")
 }

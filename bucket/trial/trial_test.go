@@ -17,7 +17,7 @@ import (
 
 // shell runs a script, whose $1 is the length and $2 the batch.
 func shell(script string) *Command {
-	return &Command{Args: []string{"/bin/sh", "-c", script, "sh"}, Timeout: time.Minute, OutOfMemory: 77}
+	return &Command{Args: []string{"/bin/sh", "-c", script, "sh"}, Timeout: time.Minute}
 }
 
 func TestCommand(t *testing.T) {

@@ -314,7 +314,7 @@ class Transfer(unittest.TestCase):
             data = os.urandom(n)
             for direct in (False, True):
                 fd = self.file(n + 8192)
-                way = transfer.File(fd, True, direct, direct)
+                way = transfer.File(fd, direct)
                 self.assertEqual(way.write(data, 4096), layout.hash64(data))
                 way.written()
                 os.fsync(fd)
@@ -340,8 +340,8 @@ class Transfer(unittest.TestCase):
             os.pwrite(fd, b"x" * (at + 4096), 0)
             os.fsync(fd)
             want = bytearray(os.pread(fd, at + 4096, 0))
-            way = transfer.File(fd, True, True, True)
-            self.assertTrue(way.direct_write, "this file system has no direct input and output")
+            way = transfer.File(fd, True)
+            self.assertTrue(way.direct, "this file system has no direct input and output")
             for i in order:
                 data = os.urandom(sizes[i])
                 self.assertEqual(way.write(data, places[i]), layout.hash64(data))
@@ -358,13 +358,13 @@ class Transfer(unittest.TestCase):
         """An error of the disk, and a request that was done in part, which is continued."""
         fd = self.file(16 << 20)
         os.posix_fallocate(fd, 0, 16 << 20)
-        way = transfer.File(fd, True, True, True)
-        writer, data = way._direct._writer, os.urandom(9 << 20)
+        way = transfer.File(fd, True)
+        writer, data = way.direct, os.urandom(9 << 20)
         real, asked = writer._came, []
 
-        def came(fd, i, got):
+        def came(i, got):
             asked.append(got)
-            return real(fd, i, answers.pop(0) if answers else got)
+            return real(i, answers.pop(0) if answers else got)
 
         writer._came = came
         answers = [8192, 4096]  # of the first: the rest is asked for again
@@ -380,49 +380,30 @@ class Transfer(unittest.TestCase):
                 way.written()
             self.assertEqual(e.exception.errno, what)
             way.discard()
-        kept, way._direct.fd = way._direct.fd, os.open(os.devnull, os.O_RDONLY)
+        kept, writer.fd = writer.fd, os.open(os.devnull, os.O_RDONLY)
         with self.assertRaises(OSError):  # refused at once
             way.write(data, 0)
         self.assertTrue(all(s.size == 0 for s in writer.slots), "what was refused is waited for")
         way.discard()
-        os.close(way._direct.fd)
-        way._direct.fd = kept
+        os.close(writer.fd)
+        writer.fd = kept
         way.write(data, 4096)
         way.written()
         self.assertEqual(os.pread(fd, len(data), 4096), data)
         way.close()
 
-    def test_the_systems_limit_of_requests(self):
-        """Where the kernel gives no more contexts, readers take turns."""
-        fd, data = self.file(8192), os.urandom(8192)
-        os.pwrite(fd, data, 0)
-        way = transfer.File(fd, False, False, True)
-        mine, into, got = way._direct._take(), bytearray(8192), []
-        with mock.patch.object(direct_io, "_Channel", side_effect=OSError(errno.EAGAIN, "no more")):
-            other = threading.Thread(target=lambda: got.append(way.read(memoryview(into), 0)))
-            other.start()
-            time.sleep(0.05)
-            self.assertTrue(other.is_alive(), "it did not wait for its turn")
-            with way._direct._free:
-                way._direct._channels.append(mine)
-                way._direct._free.notify()
-            other.join(10)
-        self.assertEqual((got, bytes(into)), ([layout.hash64(data)], data))
-        way.close()
-
     def test_a_save_whose_bytes_fail_is_given_up(self):
         t = {"w": (torch.arange(4 << 20), checkpoint.PARAMETER)}
-        real = transfer.measure
-        self.addCleanup(setattr, transfer, "measure", real)
-        transfer.measure = lambda *_: (True, True, 0, 0)
+        self.addCleanup(setattr, transfer, "PAST_FROM", transfer.PAST_FROM)
+        transfer.PAST_FROM = 0
         with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
             path = os.path.join(folder, "x")
             with checkpoint.create(path, t) as ck:
                 ck.save(1)
                 ck.wait()
-                writer = ck._access._direct._writer
+                writer = ck._access.direct
                 came = writer._came
-                writer._came = lambda fd, i, got: came(fd, i, -errno.EIO)
+                writer._came = lambda i, got: came(i, -errno.EIO)
                 t["w"][0].add_(1)
                 ck.save(2)
                 with self.assertRaises(OSError):
@@ -498,57 +479,21 @@ class Transfer(unittest.TestCase):
                 ck._idle.wait()
                 self.assertEqual(os.getpriority(os.PRIO_PROCESS, ck._thread.native_id), os.getpriority(os.PRIO_PROCESS, os.getpid()))
 
-    def test_the_hint(self):
-        self.assertEqual(transfer.unpack_hint(bytes(24)), (False, False, 0, 0))
-        for ways in ((True, False, 0, 0), (False, True, 120, 80), (True, True, 65535, 1)):
-            b = transfer.pack_hint(*ways)
-            self.assertEqual(transfer.unpack_hint(b), ways)
-            self.assertEqual(transfer.unpack_hint(b[:8] + bytes((b[8] ^ 1,)) + b[9:]), (False, False, 0, 0))
-        real = transfer.measure
-        self.addCleanup(setattr, transfer, "measure", real)
-        transfer.measure = lambda *_: (True, True, 0, 0)
+    def test_large_files_are_written_past_the_cache(self):
         t = {"w": (torch.arange(2 << 20), checkpoint.PARAMETER)}
+        room = 2 * (18 << 20)  # slots of 16 MiB and a manifest
+        self.addCleanup(setattr, transfer, "PAST_FROM", transfer.PAST_FROM)
         with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
-            path = os.path.join(folder, "x")
-            with checkpoint.create(path, t) as ck:
-                self.assertTrue(ck._access.direct_write)
-                ck.save(1)
-            u = {"w": (torch.zeros(2 << 20, dtype=torch.int64), checkpoint.PARAMETER)}
-            with checkpoint.open_(path, u) as ck:
-                self.assertTrue(ck._access.direct_read)
-                self.assertEqual(ck.restore().step, 1)
-                self.assertTrue(torch.equal(t["w"][0], u["w"][0]))
-
-    def test_measuring(self):
-        fd = self.file(2 * transfer.MEASURED)
-        self.assertEqual(transfer.measure(fd, 0, 8 * transfer.MEASURED - 1), (False, False, 0, 0))
-        self.addCleanup(setattr, transfer, "MEASURED", transfer.MEASURED)
-        transfer.MEASURED = 1 << 20
-        real = time.perf_counter
-        self.addCleanup(setattr, time, "perf_counter", real)
-        for took, want in (((50, 50, 31, 20), (True, True, 62, 40)), ((20, 20, 24, 24), (True, False, 120, 120)), ((20, 50, 60, 45), (False, False, 300, 90))):
-            looks, now = [0], [0]
-
-            def clock(took=took, looks=looks, now=now):  # two looks for a write, two for a read, of each way in each turn
-                turn, at = looks[0] // 8, looks[0] // 2 % 4
-                looks[0] += 1
-                if looks[0] % 2 == 0:
-                    now[0] += took[(at + 2) % 4 if turn % 2 else at]
-                return now[0]
-
-            time.perf_counter = clock
-            self.assertEqual(transfer.measure(fd, 0, 8 * transfer.MEASURED), want)
-            time.perf_counter = real
-
-    def test_the_choice(self):
-        even = [1] * 7
-        for usual, past, want, percent in (
-            (True, even, True, 100), (False, even, False, 100), (True, [3, 4, 1.1, 5, 1.3, 3, 2], False, 300), (True, [3, 4, 0.9, 5, 1.3, 3, 2], True, 300),
-            (True, [1.2, 1.2, 1.1, 1.2, 1.2, 9, 9], True, 120), (True, [1.25, 1.3, 1.1, 1.25, 1.2, 9, 9], False, 125), (False, [0.3, 0.4, 0.9, 0.5, 0.9, 0.3, 0.2], True, 40),
-            (False, [0.3, 0.4, 1, 0.5, 0.9, 0.3, 0.2], False, 40), (False, [0.9, 0.9, 0.9, 0.9, 0.9, 0.3, 0.2], False, 90), (False, [0.8, 0.8, 0.9, 0.8, 0.9, 0.3, 0.2], True, 80),
-            (True, [1e9] * 7, False, 65535), (False, [0] * 7, True, 1),
-        ):  # fmt: skip
-            self.assertEqual(transfer.past_is_better(usual, even, past), (want, percent), (usual, past))
+            for least in (room, room + 1):
+                transfer.PAST_FROM = least
+                path = os.path.join(folder, str(least))
+                with checkpoint.create(path, t, slots=2) as ck:
+                    self.assertEqual(ck._access.direct is not None, least == room)
+                    ck.save(1)
+                u = {"w": (torch.zeros(2 << 20, dtype=torch.int64), checkpoint.PARAMETER)}
+                with checkpoint.open_(path, u) as ck:
+                    self.assertEqual(ck.restore().step, 1)
+                    self.assertTrue(torch.equal(t["w"][0], u["w"][0]))
 
 
 if __name__ == "__main__":

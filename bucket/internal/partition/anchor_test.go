@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"evenkeel/bucket/internal/invented"
 	"evenkeel/bucket/stepcost"
 )
 
@@ -16,7 +17,7 @@ func TestAnchorTwin(t *testing.T) {
 		for range rapid.IntRange(1, 30).Draw(t, "lengths") {
 			hist[rapid.IntRange(1, 399).Draw(t, "length")] += 1 + rapid.Uint32Range(0, 50).Draw(t, "count")
 		}
-		c := formula{rapid.Float64Range(0, .5).Draw(t, "a"), 4e-5, 8e-7, 500}
+		c := invented.Formula{Fixed: rapid.Float64Range(0, .5).Draw(t, "a"), Token: 4e-5, Square: 8e-7, Room: 500}
 		slack := rapid.Float64Range(0.001, .05).Draw(t, "slack")
 		best, _ := Efficient(hist, c)
 		spent := func(anchors []float64) (sum float64) {
@@ -83,13 +84,3 @@ func TestBoundTwin(t *testing.T) {
 		}
 	})
 }
-
-// formula is a cost with t = a + b BL + c BL^2 and memory BL(1+L/m) <= 65536.
-type formula struct{ a, b, c, m float64 }
-
-func (f formula) Seconds(l, n int) float64 {
-	bl := float64(l) * float64(n)
-	return f.a + f.b*bl + f.c*bl*float64(l)
-}
-func (f formula) Breaks(int) []int { return nil }
-func (f formula) Cap(l int) int    { return int(65536 / (float64(l) * (1 + float64(l)/f.m))) }

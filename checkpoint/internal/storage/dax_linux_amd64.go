@@ -68,10 +68,7 @@ func (m *Mapped) Allocate(size int64, progress func(done, total int64)) error {
 }
 
 // PastCache does nothing: there is no page cache in between.
-func (*Mapped) PastCache(_, _ bool) error { return nil }
-
-// Measure has nothing to choose from, and touches nothing.
-func (*Mapped) Measure(_, _ int64) (Ways, error) { return Ways{}, nil }
+func (*Mapped) PastCache() error { return nil }
 
 // WriteAt stores whole words of 8 bytes; at is a multiple of 8, and what follows p up to the next
 // one is room that the format leaves.

@@ -16,8 +16,7 @@ type Disk struct {
 	*os.File
 	direct *os.File // the same past the page cache, or nil
 	mu     sync.Mutex
-	ring   *ring  // of direct, if writes go there
-	past   bool   // reads go there
+	ring   *ring  // of direct
 	copies string // why a save needs new space; "" if it does not
 }
 
@@ -32,8 +31,6 @@ func (d *Disk) Close() error {
 	if d.ring != nil {
 		d.ring.close()
 		d.ring = nil
-	}
-	if d.direct != nil {
 		d.direct.Close()
 	}
 	return d.File.Close()
@@ -140,6 +137,7 @@ func (d *Disk) Allocate(size int64, progress func(done, total int64)) error {
 	if err := fsync(d.File); err != nil || size < Block {
 		return err
 	}
+	_ = unix.Fadvise(int(d.Fd()), 0, 0, unix.FADV_DONTNEED) // else the first write past the cache takes out each page
 	return d.measureInPlace((size - 1) / Block * Block / 2 / Block * Block)
 }
 

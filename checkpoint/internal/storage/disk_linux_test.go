@@ -202,8 +202,8 @@ func TestWritesLandWhereTheyShould(t *testing.T) {
 		if err := d.Allocate(size, nil); err != nil {
 			t.Fatal(err)
 		}
-		if err := d.PastCache(past, past); err != nil {
-			t.Skip("this file system has no direct input and output: ", err)
+		if past && d.PastCache() != nil {
+			t.Skip("this file system has no direct input and output")
 		}
 		r := rand.New(rand.NewPCG(1, 2))
 		twin := make([]byte, size)

@@ -4,16 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"math"
-	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"evenkeel/internal/slow"
 )
 
 func pastDisk(t *testing.T, size int64) *Disk {
@@ -26,7 +21,7 @@ func pastDisk(t *testing.T, size int64) *Disk {
 	if err := d.Allocate(size, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.PastCache(true, true); err != nil {
+	if err := d.PastCache(); err != nil {
 		t.Skip("this file system has no direct input and output: ", err)
 	}
 	return d
@@ -173,100 +168,5 @@ func TestOneRequestForAPlace(t *testing.T) {
 	write(5, ringPiece-directMin) // through the cache
 	if d.ring.pieces[2].sent || d.ring.pieces[2].fill > 0 {
 		t.Error("a write through the cache did not wait for one past it")
-	}
-}
-
-func TestReadsPastTheCacheEnd(t *testing.T) {
-	d := pastDisk(t, 1<<20+5)
-	p := make([]byte, directMin+Block)
-	if n, err := d.ReadAt(p, 1<<20-directMin); n != directMin+5 || !errors.Is(err, io.EOF) {
-		t.Errorf("across the end: %d bytes, %v", n, err)
-	}
-	if side, size := Readers(d); side != 4 || size != 1<<20 {
-		t.Errorf("%d readers of %d bytes", side, size)
-	}
-	if side, size := Readers(&Disk{}); side != 2 || size != 256<<10 {
-		t.Errorf("through the cache: %d readers of %d bytes", side, size)
-	}
-}
-
-// What is measured: each way's own time, whoever was first; for little room nothing is.
-func TestMeasure(t *testing.T) {
-	slow.Skip(t)
-	d := pastDisk(t, 4*measured)
-	if w, err := d.Measure(0, 8*measured-1); w != (Ways{}) || err != nil {
-		t.Errorf("too little room: %+v %v", w, err)
-	}
-	now := time.Time{}
-	defer func() { clock = time.Now }()
-	for _, c := range []struct {
-		took [4]int // through: write, read; past: write, read
-		want Ways
-	}{
-		{[4]int{50, 50, 31, 20}, Ways{true, true, 62, 40}},
-		{[4]int{20, 20, 24, 24}, Ways{true, false, 120, 120}},
-		{[4]int{20, 50, 60, 45}, Ways{false, false, 300, 90}},
-	} {
-		looks := 0
-		clock = func() time.Time {
-			turn, at := looks/8, looks/2%4
-			if turn%2 == 1 { // past the cache first
-				at = (at + 2) % 4
-			}
-			if looks++; looks%2 == 0 {
-				now = now.Add(time.Duration(c.took[at]) * time.Second)
-			}
-			return now
-		}
-		if got, err := d.Measure(0, 8*measured); got != c.want || err != nil {
-			t.Errorf("%v: %+v, want %+v, %v", c.took, got, c.want, err)
-		}
-	}
-	if info, err := os.Stat(d.Name()); err != nil || info.Size() != 4*measured {
-		t.Errorf("the file was changed: %v, %v", info.Size(), err)
-	}
-}
-
-// The usual way is left where the other was faster in every turn, and clearly so; and seldom by chance.
-func TestPastIsBetter(t *testing.T) {
-	even := []float64{1, 1, 1, 1, 1, 1, 1}
-	for _, c := range []struct {
-		usual bool
-		past  []float64
-		want  bool
-		ratio uint16
-	}{
-		{true, even, true, 100},
-		{false, even, false, 100},
-		{true, []float64{3, 4, 1.1, 5, 1.3, 3, 2}, false, 300},      // slower in every turn
-		{true, []float64{3, 4, 0.9, 5, 1.3, 3, 2}, true, 300},       // but one
-		{true, []float64{1.2, 1.2, 1.1, 1.2, 1.2, 9, 9}, true, 120}, // a little slower
-		{true, []float64{1.25, 1.3, 1.1, 1.25, 1.2, 9, 9}, false, 125},
-		{false, []float64{0.3, 0.4, 0.9, 0.5, 0.9, 0.3, 0.2}, true, 40},
-		{false, []float64{0.3, 0.4, 1, 0.5, 0.9, 0.3, 0.2}, false, 40}, // not in every turn
-		{false, []float64{0.9, 0.9, 0.9, 0.9, 0.9, 0.3, 0.2}, false, 90},
-		{false, []float64{0.8, 0.8, 0.9, 0.8, 0.9, 0.3, 0.2}, true, 80},
-		{true, []float64{1e9, 1e9, 1e9, 1e9, 1e9, 1e9, 1e9}, false, 65535},
-		{false, []float64{0, 0, 0, 0, 0, 0, 0}, true, 1}, // 0 is not measured
-	} {
-		if got, ratio := pastIsBetter(c.usual, even, c.past); got != c.want || ratio != c.ratio {
-			t.Errorf("usual %v, %v: %v, %d, want %v, %d", c.usual, c.past, got, ratio, c.want, c.ratio)
-		}
-	}
-	rng, unusual := rand.New(rand.NewPCG(1, 1)), 0
-	for range 10000 { // two ways that are alike, on a machine where times move by a factor of two
-		var through, past []float64
-		for range turns {
-			through, past = append(through, math.Exp(rng.NormFloat64())), append(past, math.Exp(rng.NormFloat64()))
-		}
-		if got, _ := pastIsBetter(false, through, past); got {
-			unusual++
-		}
-		if got, _ := pastIsBetter(true, through, past); !got {
-			unusual++
-		}
-	}
-	if unusual > 250 { // each by 2^-7
-		t.Errorf("the unusual way was taken %d times of 20000", unusual)
 	}
 }

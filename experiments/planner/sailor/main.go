@@ -53,7 +53,6 @@ const zone = "us-central1-a"
 
 func main() {
 	data := flag.String("data", "../shared/data/planner/sailor", "Sailor's folder of inputs")
-	width := flag.Int("width", 40, "states kept for each number of stages")
 	flag.Parse()
 	var b strings.Builder
 	b.WriteString("| devices | Sailor's plan, s | ours, s | of it | seconds, set-up included | stages | replicas | micro-batch |\n|---|---|---|---|---|---|---|---|\n")
@@ -66,7 +65,7 @@ func main() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		best, plan, total, err := in.search(*width)
+		best, plan, total, err := in.search()
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -86,7 +85,7 @@ func main() {
 }
 
 // search tries every micro-batch, and of the numbers of replicas the smallest for each number of micro-batches.
-func (in *input) search(width int) (*condition, []search.Choice, float64, error) {
+func (in *input) search() (*condition, []search.Choice, float64, error) {
 	var conditions []search.Costs
 	for _, micro := range []int{1, 2, 4, 8} {
 		last := 0
@@ -99,7 +98,7 @@ func (in *input) search(width int) (*condition, []search.Choice, float64, error)
 			conditions = append(conditions, in.condition(micro, replicas))
 		}
 	}
-	found, err := search.Run(context.Background(), conditions, search.Options{Tolerance: 1e-3, Width: width})
+	found, err := search.Run(context.Background(), conditions, search.Options{Tolerance: 1e-3, Width: 40})
 	if err != nil {
 		return nil, nil, 0, err
 	}

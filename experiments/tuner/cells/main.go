@@ -2,8 +2,7 @@
 // never draws. Held-out devices have no part in it, so policies may be chosen by it. It shows how often
 // the network costs something.
 //
-//	go run ./experiments/tuner/cells                       # the embedded policy against its own fallback
-//	go run ./experiments/tuner/cells -draw 2 -cells 20     # other cells
+//	go run ./experiments/tuner/cells
 package main
 
 import (
@@ -27,9 +26,8 @@ import (
 
 // options are the flags.
 type options struct {
-	cells, seeds, rounds, most int
-	draw                       uint64
-	rule                       string
+	cells, seeds, rounds int
+	rule                 string
 }
 
 func main() {
@@ -37,8 +35,6 @@ func main() {
 	flag.IntVar(&o.cells, "cells", 100, "cells to draw for each way to end rounds")
 	flag.IntVar(&o.seeds, "seeds", 10, "seeds per cell")
 	flag.IntVar(&o.rounds, "rounds", 300, "rounds per run")
-	flag.IntVar(&o.most, "nodes", 128, "most nodes of a cluster; larger ones are drawn again")
-	flag.Uint64Var(&o.draw, "draw", 1, "seed of the draw")
 	flag.StringVar(&o.rule, "rule", "all,free", "how rounds end")
 	flag.Parse()
 	program.Main(func(ctx context.Context) error { return run(ctx, o) })
@@ -97,7 +93,7 @@ func draw(o options, rule string) ([]*cell, error) {
 		return nil, err
 	}
 	// A stream of its own: training draws from the streams 1 to 5 of its seed.
-	rng := rand.New(rand.NewPCG(o.draw, 1<<32))
+	rng := rand.New(rand.NewPCG(1, 1<<32))
 	var cells []*cell
 	for len(cells) < o.cells {
 		e, err := sampler.Episode(rng, o.rounds)
@@ -105,8 +101,8 @@ func draw(o options, rule string) ([]*cell, error) {
 			return nil, err
 		}
 		c := e.Cluster
-		if len(c.Nodes) > o.most {
-			continue
+		if len(c.Nodes) > 128 {
+			continue // larger clusters take too long
 		}
 		c.Collect, c.Choices = cluster.Collect{}, cluster.Choices{}
 		if rule == "free" {

@@ -20,21 +20,19 @@ import (
 type profileCmd struct {
 	lengthsFlags
 	deviceFlags
-	At       []int         `help:"Lengths to try instead of --lengths." placeholder:"N"`
-	Buckets  int           `help:"With --lengths: divide them into this many buckets of equal total length and try the longest of each. Default: ${default}." default:"16"`
-	MaxBatch int           `help:"Largest batch size to try. Default: ${default}." default:"4096"`
-	Timeout  time.Duration `help:"Limit per trial; one that takes longer counts as out of memory. Default: ${default}." default:"10m"`
-	OOMExit  int           `help:"Exit status by which the command reports out of memory. Default: ${default}." default:"77"`
-	Out      string        `help:"Table to write, a line after each trial." required:"" placeholder:"FILE"`
-	Resume   bool          `help:"Continue the table in --out; its trials are not repeated."`
-	JSON     bool          `help:"Print JSON."`
-	Command  []string      `arg:"" optional:"" passthrough:"partial" help:"Command that runs one training step. {length} and {batch} are replaced; without either, both are appended as arguments. With --pair apart: {source}, {target} and {batch}."`
+	At      []int         `help:"Lengths to try instead of --lengths." placeholder:"N"`
+	Buckets int           `help:"With --lengths: divide them into this many buckets of equal total length and try the longest of each. Default: ${default}." default:"16"`
+	Timeout time.Duration `help:"Limit per trial; one that takes longer counts as out of memory. Default: ${default}." default:"10m"`
+	Out     string        `help:"Table to write, a line after each trial." required:"" placeholder:"FILE"`
+	Resume  bool          `help:"Continue the table in --out; its trials are not repeated."`
+	JSON    bool          `help:"Print JSON."`
+	Command []string      `arg:"" optional:"" passthrough:"partial" help:"Command that runs one training step. {length} and {batch} are replaced; without either, both are appended as arguments. With --pair apart: {source}, {target} and {batch}."`
 }
 
 // Help is what --help adds.
 func (*profileCmd) Help() string {
 	return `The command runs one training step with optimizer state in memory and prints {"seconds":0.12,"peak_bytes":1000000} as its last line
-(peak_bytes is optional). It is out of memory if it exits with the status of --oom-exit, fails with "out of memory" in its output, as
+(peak_bytes is optional). It is out of memory if it exits with status 77, fails with "out of memory" in its output, as
 PyTorch does, or is killed.
 
 Examples:
@@ -52,7 +50,7 @@ func (c *profileCmd) Run(a *cli.App) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	p := stepcost.Profiling{Lengths: c.At, MaxBatch: c.MaxBatch, PadTo: c.PadTo, BatchMultiple: c.BatchMultiple}
+	p := stepcost.Profiling{Lengths: c.At, PadTo: c.PadTo, BatchMultiple: c.BatchMultiple}
 	if c.Lengths != "" {
 		l, pairs, err := c.lengthsFlags.read(a)
 		if err != nil {
@@ -67,7 +65,7 @@ func (c *profileCmd) Run(a *cli.App) error {
 			return fmt.Errorf("--buckets: %w", err)
 		}
 	}
-	run := &trial.Command{Args: c.Command, Timeout: c.Timeout, OutOfMemory: c.OOMExit}
+	run := &trial.Command{Args: c.Command, Timeout: c.Timeout}
 	out, err := trial.OpenTable(c.Out, c.Resume)
 	if errors.Is(err, trial.ErrExists) {
 		return badinput.Errorf("--out: %s exists already; continue it with --resume, or choose another name", c.Out)

@@ -58,20 +58,18 @@ func inBytes(report func(done, total int)) func(done, total int64) {
 
 type inspectCmd struct {
 	fileArgs
-	Arrays bool `help:"List the arrays too."`
-	Quick  bool `help:"Read only the headers of the slots, not the data."`
-	JSON   bool `name:"json" help:"Print JSON."`
+	JSON bool `name:"json" help:"Print JSON."`
 }
 
 // Help is what --help adds.
 func (*inspectCmd) Help() string {
-	return `A file may be inspected while a program writes it; a slot that is being written shows as empty.
+	return `Lists slots and arrays, and reads no data: evenkeel checkpoint verify does. A file may be inspected while a program writes it; a slot that is
+being written shows as empty.
 
 Examples:
 
   evenkeel checkpoint inspect run.ckpt
-  evenkeel checkpoint inspect run.ckpt --arrays --json
-  evenkeel checkpoint inspect run.ckpt --quick`
+  evenkeel checkpoint inspect run.ckpt --json`
 }
 
 // inspected describes one file.
@@ -92,7 +90,7 @@ type arrayInfo struct {
 
 // Run runs the command.
 func (i *inspectCmd) Run(a *cli.App) error {
-	out, err := i.inspect(a, i.Quick, i.Arrays)
+	out, err := i.inspect(a, false)
 	if err != nil {
 		return err
 	}
@@ -104,18 +102,18 @@ func (i *inspectCmd) Run(a *cli.App) error {
 		if k > 0 {
 			lines = append(lines, "")
 		}
-		lines = append(lines, one.lines(i.Quick)...)
+		lines = append(lines, one.lines()...)
 	}
 	return cli.PrintLines(a.Out, lines)
 }
 
-// inspect describes the files, each by itself.
-func (c *fileArgs) inspect(a *cli.App, quick, arrays bool) (out []inspected, err error) {
+// inspect describes the files, each by itself: its arrays or, to verify it, all that is damaged.
+func (c *fileArgs) inspect(a *cli.App, verify bool) (out []inspected, err error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
 	for _, path := range c.Files {
-		one, err := inspect(a, path, quick, arrays)
+		one, err := inspect(a, path, verify)
 		if err != nil {
 			return nil, err
 		}
@@ -124,7 +122,7 @@ func (c *fileArgs) inspect(a *cli.App, quick, arrays bool) (out []inspected, err
 	return out, nil
 }
 
-func inspect(a *cli.App, path string, quick, arrays bool) (inspected, error) {
+func inspect(a *cli.App, path string, verify bool) (inspected, error) {
 	report, clear := a.Progress("reading (MiB)")
 	defer clear()
 	f, err := checkpoint.Open(path, nil, checkpoint.Options{ReadOnly: true, Progress: inBytes(report)})
@@ -133,22 +131,21 @@ func inspect(a *cli.App, path string, quick, arrays bool) (inspected, error) {
 	}
 	defer f.Close()
 	out := inspected{File: path, Info: f.Info(), Slots: f.Slots()}
-	if !quick {
+	if verify {
 		report, err := f.Verify()
 		if err != nil {
 			return inspected{}, err
 		}
 		out.Slots, out.Damage = report.Slots, report.Damage
+		return out, nil
 	}
-	if arrays {
-		for _, x := range f.Arrays() {
-			out.Layout = append(out.Layout, arrayInfo{x.Name, x.DType.String(), x.Shape, x.Kind.String(), x.Len()})
-		}
+	for _, x := range f.Arrays() {
+		out.Layout = append(out.Layout, arrayInfo{x.Name, x.DType.String(), x.Shape, x.Kind.String(), x.Len()})
 	}
 	return out, nil
 }
 
-func (i inspected) lines(quick bool) []string {
+func (i inspected) lines() []string {
 	size := humanize.IBytes(uint64(i.Bytes))
 	head := fmt.Sprintf("%s: %d arrays, %s a checkpoint, %s on the disk", i.File, i.Arrays, size, humanize.IBytes(uint64(i.FileBytes)))
 	if i.Ranks > 1 {
@@ -163,8 +160,8 @@ func (i inspected) lines(quick bool) []string {
 			row[4] = "DAMAGED: " + s.Fault
 		case s.Verified:
 			row[4] = "verified"
-		case s.Sequence > 0 && quick:
-			row[4] = "committed, not read"
+		case s.Sequence > 0:
+			row[4] = "committed"
 		}
 		if s.Sequence > 0 {
 			row[1], row[2], row[3] = fmt.Sprint(s.Step), fmt.Sprint(s.Sequence), size
@@ -172,9 +169,6 @@ func (i inspected) lines(quick bool) []string {
 		rows = append(rows, row)
 	}
 	lines = append(lines, cli.Table([]cli.Column{cli.Right("slot"), cli.Right("step"), cli.Right("save"), cli.Right("size"), cli.Left("state")}, rows)...)
-	if i.Measured != "" {
-		lines = append(lines, "measured at creation: "+i.Measured)
-	}
 	for _, d := range i.Damage {
 		lines = append(lines, "damaged: "+d)
 	}

@@ -32,7 +32,7 @@ Examples:
 
 // Run runs the command.
 func (v *verifyCmd) Run(a *cli.App) error {
-	out, err := v.inspect(a, false, false)
+	out, err := v.inspect(a, true)
 	if err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func (v *verifyCmd) Run(a *cli.App) error {
 		err = a.WriteJSON(map[string]any{"files": out, "damaged": damaged})
 	} else {
 		for _, one := range out {
-			err = errors.Join(err, cli.PrintLines(a.Out, one.lines(false)))
+			err = errors.Join(err, cli.PrintLines(a.Out, one.lines()))
 		}
 	}
 	if err == nil && damaged > 0 {
@@ -204,9 +204,6 @@ func made(s *checkpoint.Set) []string {
 	for _, f := range s.Files() {
 		i := f.Info()
 		lines = append(lines, fmt.Sprintf("%s: %d arrays of %s together, %s on the disk", f.Path(), i.Arrays, humanize.IBytes(uint64(i.Bytes)), humanize.IBytes(uint64(i.FileBytes))))
-		if i.Measured != "" {
-			lines = append(lines, "  measured: "+i.Measured)
-		}
 		if i.CopiesOnWrite != "" {
 			lines = append(lines, "  note: "+i.CopiesOnWrite+"; a save can fail for want of space, and is slower. ext4 and XFS write in place")
 		}

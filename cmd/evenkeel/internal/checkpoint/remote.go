@@ -1,7 +1,6 @@
 package checkpoint
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -100,7 +99,6 @@ type downloadCmd struct {
 	From string  `arg:"" help:"Source, such as s3://bucket/folder."`
 	Out  string  `help:"Folder for the checkpoint files (${default})." default:"." placeholder:"FOLDER"`
 	Step *uint64 `help:"Download this step; default: the newest that verifies." placeholder:"N"`
-	List bool    `help:"Only list the steps that are there."`
 }
 
 // Help is what --help adds.
@@ -111,7 +109,6 @@ checksum. If a file exists already, it is left as it is, and the command fails. 
 Examples:
 
   evenkeel checkpoint download s3://models/run1
-  evenkeel checkpoint download s3://models/run1 --list
   evenkeel checkpoint download s3://models/run1 --step 12000 --out restored`
 }
 
@@ -125,9 +122,6 @@ func (d *downloadCmd) Run(a *cli.App) error {
 		return err
 	}
 	defer s.Close()
-	if d.List {
-		return d.list(a.Ctx, a, s)
-	}
 	_, clear := a.Progress("downloading")
 	defer clear()
 	got, faults, err := s.Download(a.Ctx, d.Out, d.Step, checkpoint.Options{})
@@ -135,7 +129,8 @@ func (d *downloadCmd) Run(a *cli.App) error {
 		a.Log.Warn().Msg("passed over: " + f.Error())
 	}
 	if d.Step != nil && errors.Is(err, remote.ErrNone) {
-		return fmt.Errorf("%w; --list shows what is there", err)
+		steps, failed := s.Steps(a.Ctx)
+		return errors.Join(fmt.Errorf("%w; steps there, newest first: %v", err, steps), failed)
 	}
 	if err != nil {
 		return cli.FileError(err)
@@ -144,21 +139,6 @@ func (d *downloadCmd) Run(a *cli.App) error {
 	lines := []string{fmt.Sprintf("step %d, every byte verified", got.Step)}
 	for _, p := range got.Files {
 		lines = append(lines, fmt.Sprintf("%s: %s", p.Name, humanize.IBytes(uint64(p.Bytes))))
-	}
-	return cli.PrintLines(a.Out, lines)
-}
-
-func (d *downloadCmd) list(ctx context.Context, a *cli.App, s *remote.Store) error {
-	steps, err := s.Steps(ctx)
-	if err != nil {
-		return err
-	}
-	var lines []string
-	for _, n := range steps {
-		lines = append(lines, fmt.Sprintf("step %d", n))
-	}
-	if len(lines) == 0 {
-		lines = []string{"no complete checkpoint"}
 	}
 	return cli.PrintLines(a.Out, lines)
 }

@@ -38,7 +38,6 @@ type flags struct {
 	Directions   int     `help:"Directions tried in a step; with --estimator pairs a divisor of the number of pairs. Default: one per pair, with --estimator each one per processor. The patent has 1." placeholder:"N"`
 	Steps        int     `help:"Training steps (${default})." default:"2000" placeholder:"N"`
 	Seed         uint64  `help:"Seed of weights, directions and examples (${default})." default:"1" placeholder:"N"`
-	Epsilon      float64 `help:"Distance by which the weights are perturbed along a direction (${default})." default:"0.001" placeholder:"E"`
 	LearningRate float64 `help:"Learning rate; default: the square root of --directions divided by 8 times the fourth root of the number of weights; with --init half of that." placeholder:"R"`
 	Schedule     string  `help:"Learning rate schedule: constant, or cosine, which falls to 0 at the last step; default: ${default}." default:"cosine" enum:"constant,cosine"`
 	Examples     int     `help:"Examples in each of the two inputs of a step (${default})." default:"32" placeholder:"N"`
@@ -51,14 +50,16 @@ type flags struct {
 	nodes []string // names of the cluster's nodes, by rank
 }
 
-// clip bounds slopes, in units of their root mean square.
-const clip = 3
+const (
+	clip    = 3    // bounds slopes, in units of their root mean square
+	epsilon = 1e-3 // moves a weight in a trial
+)
 
 // header makes the header of the run, its data and network, and the weights that it begins with.
 func (f *flags) header() (h forward.Header, work *setup, weights *forward.Weights, err error) {
 	c := forward.Config{
 		Processors: f.Processors, Directions: f.Directions, Key: f.Seed, Steps: f.Steps,
-		Epsilon: f.Epsilon, LearningRate: f.LearningRate, Schedule: f.Schedule, Clip: clip, Guard: f.Guard,
+		Epsilon: epsilon, LearningRate: f.LearningRate, Schedule: f.Schedule, Clip: clip, Guard: f.Guard,
 	}
 	for range f.Processors / 2 {
 		c.Examples = append(c.Examples, f.Examples)

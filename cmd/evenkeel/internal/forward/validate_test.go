@@ -56,7 +56,7 @@ func TestLaunchValidatesAgain(t *testing.T) {
 	folder := t.TempDir()
 	log := filepath.Join(folder, "run.log")
 	a := cli.NewApp(t.Context(), os.Stderr, os.Stderr)
-	train := trainCmd{Log: log, flags: flags{Data: task.Synthetic, Size: 8, Depth: 1, Processors: 2, Steps: 5 * forward.BlockSteps, Epsilon: 0.001, Schedule: forward.Cosine, Examples: 4, StopAfter: 1 << 20}}
+	train := trainCmd{Log: log, flags: flags{Data: task.Synthetic, Size: 8, Depth: 1, Processors: 2, Steps: 5 * forward.BlockSteps, Schedule: forward.Cosine, Examples: 4, StopAfter: 1 << 20}}
 	if err := train.Run(a); err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func TestLaunchValidatesAgain(t *testing.T) {
 
 // What a run that is there differs in is named.
 func TestDifference(t *testing.T) {
-	f := flags{Data: task.Synthetic, Size: 8, Depth: 1, Processors: 2, Steps: 128, Epsilon: 0.001, Schedule: forward.Cosine, Examples: 4, LearningRate: 0.1, StopAfter: 64}
+	f := flags{Data: task.Synthetic, Size: 8, Depth: 1, Processors: 2, Steps: 128, Schedule: forward.Cosine, Examples: 4, LearningRate: 0.1, StopAfter: 64}
 	made := func(change func(*flags)) *forward.Header {
 		g := f
 		change(&g)

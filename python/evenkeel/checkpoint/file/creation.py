@@ -9,7 +9,7 @@ import warnings
 
 from . import transfer
 from .errors import Locked, Usage
-from .layout import BLOCK, HINT_AT, MAX_STATE, SLOT_ALIGN, SUPER, VERSION, Note, align, describe, encode_table, flush_folder, hash64, marker, write_at, write_notes, write_record
+from .layout import BLOCK, MAX_STATE, SLOT_ALIGN, SUPER, VERSION, Note, align, describe, encode_table, flush_folder, hash64, marker, write_at, write_notes, write_record
 
 
 def lock(fd, path):
@@ -64,16 +64,12 @@ def make(path, named, slots, state_bytes, rank, ranks, id):
         for at in range(0, size, len(zeros)):  # reserved blocks that were never written would slow down every later flush
             write_at(fd, zeros[: min(len(zeros), size - at)], at)
         os.fsync(fd)
-        hint = transfer.measure(fd, first_slot, size - first_slot)
         os.posix_fadvise(fd, 0, size, os.POSIX_FADV_DONTNEED)  # otherwise the first write past the page cache must drop these pages
         if copying:
             said = f"{path}: the file system is {copying}, which copies on write: saves are slower and can run out of space. ext4 and XFS write in place"
             warnings.warn(said, stacklevel=4)
         for data, at in ((table, first), (table, second), (head, 0), (head, BLOCK)):
             write_at(fd, data, at)
-        if any(hint):
-            for copy in range(2):
-                write_at(fd, transfer.pack_hint(*hint), copy * BLOCK + HINT_AT)
         note = Note(1, 0, 0, 0, 0)
         write_notes(fd, id, slots, note)
         for slot in range(slots):

@@ -24,7 +24,6 @@ SUPER = "<8sII16sIIIIQQQQQQQQQ"  # 120 bytes, then their hash
 RECORD = "<8s16sQQQQQ"  # 64 bytes, then the commit word
 NOTE = "<8s16sQQQQQQ"  # 72 bytes, then their hash; two copies in a record page, at bytes 512 and 1024
 NOTE_AT = 512
-HINT_AT = 128  # after a superblock
 
 State = namedtuple("State", "step cursor random scalars")
 Entry = namedtuple("Entry", "name dtype kind shape offset length")

@@ -5,9 +5,8 @@ import os
 import struct
 import sys
 
-from . import transfer
 from .errors import CheckpointError, Corrupt, Format, Schema
-from .layout import BLOCK, HINT_AT, MAX_ARRAYS, MAX_DIMS, MAX_NAME, NOTE, NOTE_AT, RECORD, SIZES, SUPER, TORCH, VERSION, Entry, Note, Record, describe, hash64, read_at
+from .layout import BLOCK, MAX_ARRAYS, MAX_DIMS, MAX_NAME, NOTE, NOTE_AT, RECORD, SIZES, SUPER, TORCH, VERSION, Entry, Note, Record, describe, hash64, read_at
 
 
 class Pages:
@@ -38,14 +37,6 @@ class Pages:
         (_, _, self.id, self.rank, self.ranks, self.slots, count, *_, first, size, at, room, self._total), table = found[0][:-1], found[0][-1]
         self._first, self._size, self._manifest_at, self._manifest_size = first, size, at, room
         self._parse(table, count)
-
-    def _hint(self):
-        """The result of transfer.measure on the disk where the file was created."""
-        for copy in range(2):
-            ways = transfer.unpack_hint(bytes(read_at(self._fd, 24, copy * BLOCK + HINT_AT)))
-            if any(ways):
-                return ways
-        return False, False, 0, 0
 
     def _owned(self, id_, slot):
         try:

@@ -19,7 +19,7 @@ class Reader(Pages):
     def __init__(self, path, fd, named, writes):
         super().__init__(path, fd, named)
         self.faults = []  # the damage that restore found
-        self._access = transfer.File(fd, writes, *self._hint()[:2])
+        self._access = transfer.File(fd, writes and self.slots * self._size >= transfer.PAST_FROM)
         pages, self._note, _ = self._pages()
         self._slots = [record for record, _ in pages]  # Record or None
         self._known = self._empty_fault() is None
