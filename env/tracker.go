@@ -289,7 +289,7 @@ func (t *Tracker) Adopt(o *Tracker, from []int) {
 			n.base.PerSample = sum / count
 		}
 	}
-	t.fleet.jumps, t.fleet.risen, t.fleet.stayed = o.fleet.jumps, o.fleet.risen, o.fleet.stayed
+	t.fleet = fleet{jumps: o.fleet.jumps, risen: o.fleet.risen, stayed: o.fleet.stayed, passed: o.fleet.passed}
 	t.rounds, t.scale, t.noise = o.rounds, o.scale, o.noise
 }
 

@@ -375,6 +375,16 @@ func TestUnknownProfileMayBeLateAtOnce(t *testing.T) {
 	}
 }
 
+// What a fleet's spikes were like outlives a new start: otherwise the first one after it would be larger than any known, and believed.
+func TestAdoptKnowsSpikes(t *testing.T) {
+	old, adopted := NewTracker(envtest.Mixed(t, 2)), NewTracker(envtest.Mixed(t, 2))
+	old.fleet.risen, old.fleet.stayed, old.fleet.passed = 10, 1, 4.5
+	adopted.Adopt(old, []int{0, 1})
+	if f := &adopted.fleet; f.novel(2) || !f.novel(3) || f.odds() != old.fleet.odds() {
+		t.Errorf("%+v, want what %+v knows", f, &old.fleet)
+	}
+}
+
 func TestSpread(t *testing.T) {
 	tail := func(t float64) float64 { return 0.5 * math.Erfc(t/math.Sqrt2) }
 	last := 0.0

@@ -61,6 +61,22 @@ class TestClient(unittest.TestCase):
         self.assertEqual([r["round"] for r in self.service.reports], [0, 1])  # and none after them, whose answer would hold the new sizes
         self.assertEqual((c.newest.number, c.counts["reports"]), (2, 2))
 
+    def test_who_waits_for_a_decision_has_it(self):
+        """However long the client would leave the service alone; and no longer than it was told to where the service hangs."""
+        c = self.client()
+        c.wait(5)
+        self.service.decide = lambda reports, _: ([6 - len(reports), 2 + len(reports)],)
+        with mock.patch.object(client, "_DECISION", 60.0):
+            for k in (1, 2, 3):
+                self.report(c, k)
+                c.decided(20)
+                self.assertEqual(c.newest.shares, [6 - k, 2 + k])
+        self.service.mode = "hang"
+        self.report(c, 4)
+        began = time.monotonic()
+        c.decided(0.05)
+        self.assertLess(time.monotonic() - began, 0.5)
+
     def test_bad_times(self):
         """Whatever the service does, the newest sizes stay, offer() returns at once, and all is well again afterwards."""
         c = self.client()

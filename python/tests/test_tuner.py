@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 import evenkeel
 import fake_service
 import processes
-from evenkeel.tuner import Usage, deadline, gradient_hook
+from evenkeel.tuner import Usage, client, deadline, gradient_hook
 
 LENGTH = 200
 
@@ -243,6 +243,28 @@ class TestGradients(Ranks):
 
         self.run_(2, child)
 
+
+    def test_sizes_after_an_uneven_round(self):
+        """They hold in the next round, if it has not been drawn yet. After other rounds nobody waits for the service."""
+        for workers, late in ((0, 1), (1, 0)):
+            service = self.serve(lambda reports, _: ([4, 4],) if not reports else ([6, 2],) if len(reports) < 6 else ([5, 3],))
+
+            def child(rank, port):
+                clock, waited = Clock(), []
+                job = Job(rank, 2, port, clock=clock)
+                real = client.Client.decided
+                with mock.patch.object(client.Client, "decided", lambda c, seconds: waited.append(seconds) or real(c, seconds)):
+                    for x, y, _ in job.tuner.steps(job.loader(workers, global_batch=8)):
+                        clock.now += 100.0 if rank and clock.now < 1 else 1.0
+                        cross_entropy(job.ddp(x), y).backward()
+                        job.step()
+                        time.sleep(0.01)
+                assert [round(w, 1) for w in waited] == (rank == 0) * late * [9.9, 9.9], waited
+                job.tuner.close()
+
+            self.run_(2, child)
+            self.assertEqual([x["samples"] for x in service.reports[1]["ranks"]], [6, 2] if late else [4, 4])
+            self.assertEqual([x["samples"] for x in service.reports[6]["ranks"]], [6, 2])
 
     def test_no_python_in_threads_of_the_all_reduce(self):
         """One that is at work when the interpreter ends takes the whole process with it, by an abort, at the end of a good job."""

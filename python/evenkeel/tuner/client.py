@@ -175,6 +175,7 @@ class Client(threading.Thread):
         self._room, self._random = room, random.Random(registration["id"])  # jobs that lost one service do not come back all at once
         self._changed = threading.Condition()  # held for moments, never in a call: the training thread takes it
         self._closed, self._era = False, 0
+        self._undecided = self._awaited = False  # sizes by the newest report are not there yet; the training thread waits for them
         self.generation: Optional[int] = None
         self.newest: Optional[Plan] = None
         self.timed = False  # whether the job's rounds are to have a deadline, which comes with sizes once every rank was measured
@@ -198,7 +199,16 @@ class Client(threading.Thread):
                 self._reports.popleft()
                 self.counts["dropped"] += 1
             self._reports.append(report)
+            self._undecided = True
             self._changed.notify_all()
+
+    def decided(self, seconds: float) -> None:
+        """Waits until the newest report has led to sizes, for at most so many seconds."""
+        with self._changed:
+            self._awaited = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not self._undecided or self._closed, seconds)
+            self._awaited = False
 
     def wait(self, seconds: float) -> Optional[Plan]:
         """The first plan, if it comes within so many seconds."""
@@ -267,12 +277,15 @@ class Client(threading.Thread):
         self.counts["reports"] += 1
         self._take(answer)
         with self._changed:
-            if self._changed.wait_for(lambda: self._reports or self._closed, _DECISION):
+            if self._changed.wait_for(lambda: self._reports or self._closed or self._awaited, _DECISION) and not self._awaited:
                 return
         status, sizes = self._connection.call("GET", self._path + "/sizes?format=json", None)  # the answer did not wait for what the report leads to
         if status == 200:
             self._take({"sizes": sizes})
             self.counts["decisions"] += 1
+        with self._changed:
+            self._undecided = bool(self._reports)
+            self._changed.notify_all()
 
     def _take(self, answer: Any) -> None:
         try:

@@ -29,6 +29,9 @@ class _Past:
 
 
 _EXCHANGING = 0.2  # share of a round's time that the exchange of gradients takes where it matters whose link is slow
+_UNEVEN = 1.5  # the slowest rank's time over the mean, and over that of the rounds before, from which the ranks wait for new sizes
+_USUAL = 0.1  # rate of the moving average of that
+_PATIENCE = 0.2  # share of the time lost to the slowest rank that they wait at most
 _PROBING = 0.02  # share of the time in which links are measured, at most
 
 
@@ -50,6 +53,7 @@ class RoundExchange:
         self._timed: tuple[Any, Any] | None = None  # events at begin and end of the round before
         self._untimed: _Past | None = None  # the round whose times come with the next vector
         self._waited = self._gap = 0.0  # seconds for the loader in the round before, and in which the device had nothing to do before this one
+        self._usual, self._lost = 1.0, 0.0  # the slowest rank's time over the mean, moving average; seconds that an uneven round lost, just before
         self._norm: torch.Tensor | None = None  # of the gradient of the round before, where vectors are read late
         self._probe, self._probe_after, self._link = False, 0.0, 0.0  # links are to be measured, not before then; seconds for a message
         self._vector = round_vector.RoundVector(self.rank, self.ranks)
@@ -181,6 +185,8 @@ class RoundExchange:
             self._report(timed, norm)
         if self._alike:
             plan = self._news()
+        elif not self.late and self.device.type == "cpu" and not b.dealing:
+            plan = self._awaited(past) or plan
         if plan is not None:
             b.adopt(plan, past.number if b.dealing else max(d.drawn for d in past.did))
             if b.dealing:
@@ -193,6 +199,23 @@ class RoundExchange:
                 b.completed(self._work.total)
             if probe:
                 self._measure_link()
+
+    def _awaited(self, past: _Past) -> client.Plan | None:
+        """The sizes by this round, if it or the one before was uneven as few are, and no loader has drawn the next one. Otherwise they come with the next
+        vector, and one more round is as uneven. All ranks judge alike, by the same numbers."""
+        times = [d.seconds + d.input for d in past.did if d.samples]
+        slowest, mean = max(times, default=0.0), sum(times) / max(len(times), 1)
+        ratio = slowest / (mean or 1.0)
+        before, self._lost = self._lost, slowest - mean if ratio >= _UNEVEN * self._usual else 0.0
+        self._usual += _USUAL * (ratio - self._usual)
+        if not (lost := max(before, self._lost)) or max(d.drawn for d in past.did) > past.number:
+            return None
+        began = self._clock()
+        if isinstance(self._client, client.Client):  # on rank 0
+            self._client.decided(_PATIENCE * lost)
+        dist.broadcast(self._vector.pack(Did(), self._news()), dist.get_global_rank(self.group, 0), self.group)
+        self.spent -= self._clock() - began
+        return round_vector.unpack(self._vector.values, self.ranks)[1]
 
     def _measure_link(self) -> None:
         began = self._clock()
