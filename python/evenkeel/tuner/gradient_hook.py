@@ -78,7 +78,7 @@ class GradientHook:
 
     def __init__(self, model: Any, fill: Callable[[Round, float], torch.Tensor | None], clock: Callable[[], float] = time.perf_counter):
         if type(model).__name__ != "DistributedDataParallel":
-            raise Usage(f"{type(model).__name__}: the tuner weights gradients where DistributedDataParallel adds them up; give it the wrapped model. FSDP and DeepSpeed work with fixed sizes alone: docs/guides/pytorch-job.md")
+            raise Usage(f"{type(model).__name__}: the tuner weights gradients where DistributedDataParallel adds them up; give it the wrapped model, or use evenkeel.EqualSteps for FSDP: docs/guides/equal-steps.md")
         if type(model.module).__name__ == "DistributedDataParallel":
             raise Usage("the model is wrapped in DistributedDataParallel twice, so gradients would be added up twice; wrap it once")
         if getattr(model, "static_graph", False):
