@@ -183,15 +183,9 @@ func profiled(path string, file *clusterfile.File, c *cluster.Cluster) error {
 	if i < 0 {
 		return nil
 	}
-	field := "nodes"
-	for k, g := range file.Nodes {
-		if g.Profiled != nil && !*g.Profiled {
-			field = fmt.Sprintf("nodes[%d].profiled", k)
-			break
-		}
-	}
-	return badinput.Errorf("%s: %s: is false, so nothing is known of the speed of %s; take it out to go by the profile of %s, or give --log of a run that measured the node",
-		path, field, c.Nodes[i].Name, c.Nodes[i].Device)
+	group := slices.IndexFunc(file.Nodes, func(g clusterfile.Group) bool { return g.Profiled != nil && !*g.Profiled })
+	return badinput.Errorf("%s: nodes[%d].profiled: is false, so nothing is known of the speed of %s; take it out to go by the profile of %s, or give --log of a run that measured the node",
+		path, group, c.Nodes[i].Name, c.Nodes[i].Device)
 }
 
 // FormatNames lists the formats of export for help texts.

@@ -50,6 +50,9 @@ Examples:
 // Run runs the command.
 func (r *Cmd) Run(a *cli.App) error {
 	if r.Replay != "" {
+		if r.Explain != "" {
+			return badinput.New("--explain needs a run, not --replay; run again with the log's cluster, conditions and seed, and with --explain")
+		}
 		if err := a.Only("--replay", "replay"); err != nil {
 			return err
 		}
