@@ -59,7 +59,7 @@ func (f *Collect) set(c *cluster.Cluster, nodes int, p *badinput.Faults) {
 	if quorum.Choices == nil && grace.Choices == nil {
 		return
 	}
-	// The first round waits for all: nothing is known yet on which to base a choice.
+	// A policy that does not choose waits for all.
 	c.Collect.Quorum, c.Collect.Grace, c.Collect.GraceShare = cluster.Quorum{}, 0, 0
 	switch {
 	case f.Quorum == nil:
