@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from ..tuner.sample_order import split
+from ..tuner.sample_order import Plans, split
+from ..tuner.step_sampler import shuffled
 
 
 class EqualOrder:
@@ -19,11 +20,10 @@ class EqualOrder:
         self.rounds = length // global_batch if drop_last else -(-length // global_batch)  # of an epoch
         self.rank, self.round, self.drawn = 0, 0, -1  # the next round to be completed; the newest one drawn
         self._most: int | None = None  # the newest round that may be drawn
-        self._plans: list[tuple[int, Any]] = []  # from which round they hold
         self._epoch: int | None = None  # that the trainer begins next
 
     def begin(self, rank: int, plan: Any) -> None:
-        self.rank, self._plans = rank, [(0, plan)]
+        self.rank, self._plans = rank, Plans(plan)
 
     def __len__(self) -> int:
         """The micro-steps of an epoch."""
@@ -37,7 +37,7 @@ class EqualOrder:
         epoch, first = divmod(self.round, self.rounds)
         if self._epoch is not None:
             epoch, first, self._epoch = self._epoch, 0, None
-        order = torch.randperm(self.length, generator=torch.Generator().manual_seed((self._seed * 1_000_003 + epoch) % (1 << 63))) if self._shuffle else torch.arange(self.length)
+        order = shuffled(self.length, self._seed, epoch) if self._shuffle else torch.arange(self.length)
         self.drawn = epoch * self.rounds + first - 1
         for number in range(epoch * self.rounds + first, (epoch + 1) * self.rounds):
             if self._most is not None and number > self._most:
@@ -61,13 +61,11 @@ class EqualOrder:
         return split(self.counts(number)[self.rank], [1] * self.micro_steps)
 
     def plan(self, number: int) -> Any:
-        return next((p for first, p in reversed(self._plans) if first <= number), self._plans[0][1])
+        return self._plans.at(number)
 
     def adopt(self, plan: Any, drawn: int) -> None:
         """The sizes of plan hold from the round after drawn, the newest that any rank has drawn."""
-        self._plans = [p for p in self._plans if p[0] <= drawn] + [(drawn + 1, plan)]
-        while len(self._plans) > 1 and self._plans[1][0] <= self.round:
-            self._plans.pop(0)
+        self._plans.adopt(plan, drawn, self.round)
 
     def hold(self) -> int:
         """The newest round that this rank draws until release: one more than now."""

@@ -12,7 +12,6 @@ forward passes without waits (forward_time.py). Once a round the ranks exchange 
 the device nor holds up the step: it is read a round later. Sizes come from the service, or from the ranks themselves (tuner/local.py).
 """
 
-import dataclasses
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,45 +24,32 @@ from ..tuner import client, registration, round_vector
 from ..tuner.errors import Usage
 from ..tuner.input_time import InputTime
 from ..tuner.local import LocalClient
-from ..tuner.round_exchange import report
+from ..tuner.round_exchange import Past, report
 from ..tuner.round_vector import Did
 from .equal_order import EqualOrder
 from .forward_time import ForwardTime
 
 
-@dataclasses.dataclass
-class _Past:
-    """A round whose report is not complete yet."""
-
-    number: int
-    plan: client.Plan
-    wait: float  # seconds
-    did: Did
-
-
 class Loader(DataLoader):
     """A DataLoader that tells the tuner how long the loop waits for it. Its position is the tuner's."""
 
-    tuner: "EqualSteps | None" = None  # DataLoader's own __init__ guards attributes that are set later
+    def __init__(self, tuner: "EqualSteps", *args: Any, **kwargs: Any):
+        self.tuner = tuner
+        super().__init__(*args, **kwargs)
 
     def __iter__(self) -> Any:
-        t = self.tuner
-        if t is None:
-            return super().__iter__()
-        t.begin(self.num_workers)
-        return _timed(super().__iter__(), t)
+        self.tuner.begin(self.num_workers)
+        return _timed(super().__iter__(), self.tuner)
 
     def set_epoch(self, epoch: int) -> None:
         """Trainers call it before each epoch."""
-        if self.tuner is not None:
-            self.tuner.order.set_epoch(epoch)
+        self.tuner.order.set_epoch(epoch)
 
-    def state_dict(self) -> dict[str, int]:
-        return self.tuner.state_dict() if self.tuner is not None else {}
+    def state_dict(self) -> dict[str, Any]:
+        return self.tuner.state_dict()
 
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        if self.tuner is not None:
-            self.tuner.load_state_dict(state)
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.tuner.load_state_dict(state)
 
 
 def _timed(source: Iterator[Any], tuner: "EqualSteps") -> Iterator[Any]:
@@ -87,8 +73,7 @@ class EqualSteps:
         self._time: ForwardTime | None = None
         self._group: Any = None
         self._client: client.Client | LocalClient | None = None
-        self._told: client.Plan | None = None
-        self._pending: tuple[torch.Tensor, Any, _Past | None] | None = None  # what the ranks exchange, its work, the round that its times are of
+        self._pending: tuple[torch.Tensor, Any, Past | None] | None = None  # what the ranks exchange, its work, the round that its times are of
         self._step = 0  # of the round
         self._asked = False  # the loop read synchronised in the last micro-step
         self._weight: float | None = None
@@ -111,9 +96,7 @@ class EqualSteps:
         self.order = EqualOrder(len(data), global_batch, micro_steps, seed, shuffle, drop_last)
         self._same = {"length": len(data), "global_batch": global_batch, "micro_steps": micro_steps, "seed": seed, "shuffle": shuffle, "drop_last": drop_last}
         self._most = micro_batch
-        loader = Loader(data, batch_sampler=self.order, **arguments)
-        loader.tuner = self
-        return loader
+        return Loader(self, data, batch_sampler=self.order, **arguments)
 
     def watch(self, model: torch.nn.Module) -> None:
         """Takes the times of this model, which is wrapped already."""
@@ -139,7 +122,7 @@ class EqualSteps:
         device = next(self._model.parameters()).device if self._model is not None else torch.device("cpu")
         limits = {"least": 1, "most": self._most, "sizes": []}
         found = registration.register({**self._same, "deadline": ""}, limits, device, self._group, self._local, o.micro_steps)
-        self._client, self._serving, self._told = found.client, found.serving, found.first
+        self._client, self._serving, self._news = found.client, found.serving, client.News(found.client, found.first)
         self._alike = isinstance(found.client, LocalClient)
         o.begin(dist.get_rank(), found.first or client.uniform(o.global_batch, found.most))
         self._vector = round_vector.RoundVector(o.rank, ranks)
@@ -234,15 +217,15 @@ class EqualSteps:
         o, now = self.order, self.clock()
         own = sum(o.sizes(o.round))
         did = Did(samples=own, micro_steps=o.micro_steps if own else 0, input=self._waited)
-        seconds, past = self._time.read(_Past(o.round, o.plan(o.round), now - self._began, did))
+        seconds, past = self._time.read(Past(o.round, o.plan(o.round), now - self._began, [did]))
         o.round, self._step, self._waited, self._began = o.round + 1, 0, 0.0, None
         if not self._serving:
             return
         self._learn()
-        did = past.did if past else Did()
+        did = past.did[0] if past else Did()
         did.seconds, did.drawn = seconds, o.hold()
         did.input = self._input.beyond(did.samples, did.input, seconds)
-        v = self._vector.pack(did, None if self._alike else self._news()).clone()
+        v = self._vector.pack(did, None if self._alike else self._news.take()).clone()
         self._pending = v, dist.all_reduce(v, group=self._group, async_op=True), past
 
     def _learn(self) -> None:
@@ -252,20 +235,15 @@ class EqualSteps:
             return
         v, work, past = pending
         work.wait()
-        did, plan, _ = round_vector.unpack(v.tolist(), len(self.order.counts(0)))
+        did, plan, _ = round_vector.unpack(v.tolist(), self._vector.ranks)
         if past is not None and self._client is not None:
-            self._client.offer(report(past.number, past.plan, past.wait, did), past.plan)
+            past.did = did
+            self._client.offer(report(past), past.plan)
         if self._alike:
-            plan = self._news()
+            plan = self._news.take()
         if plan is not None:
             self.order.adopt(plan, max(d.drawn for d in did))
         self.order.release()
-
-    def _news(self) -> client.Plan | None:
-        """The newest plan, once."""
-        newest = self._client.newest if self._client is not None else None
-        told, self._told = self._told, newest
-        return newest if newest != told else None
 
     # Files.
 

@@ -52,6 +52,18 @@ def uniform(global_batch: int, micro_batches: List[int]) -> Plan:
     return Plan(0, shares, [min(m, s) if m else s for m, s in zip(micro_batches, shares)])
 
 
+class News:
+    """The newest plan of a client (None: nobody decides), once. told is the one that is known already."""
+
+    def __init__(self, of: Any, told: Optional[Plan]):
+        self._of, self._told = of, told
+
+    def take(self) -> Optional[Plan]:
+        newest = self._of.newest if self._of is not None else None
+        told, self._told = self._told, newest
+        return newest if newest != told else None
+
+
 def _whole(x: Any, least: int, most: int = 1 << 30) -> int:
     if isinstance(x, bool) or not isinstance(x, int) or not least <= x <= most:
         raise ValueError(f"{x!r} is no whole number from {least} to {most}")

@@ -19,7 +19,7 @@ from .micro_steps import MicroSteps
 
 
 @dataclasses.dataclass
-class _Past:
+class Past:
     """A round whose report is not complete yet."""
 
     number: int
@@ -49,9 +49,9 @@ class RoundExchange:
         self.spent = 0.0  # seconds of this object's own work, in this round
         self._client: client.Client | LocalClient | None = None
         self._alike = False  # all ranks decide, by the same numbers
-        self._arriving: tuple[Any, Any, _Past] | None = None  # the vector of the round before, its event, its round
+        self._arriving: tuple[Any, Any, Past] | None = None  # the vector of the round before, its event, its round
         self._timed: tuple[Any, Any] | None = None  # events at begin and end of the round before
-        self._untimed: _Past | None = None  # the round whose times come with the next vector
+        self._untimed: Past | None = None  # the round whose times come with the next vector
         self._waited = self._gap = 0.0  # seconds for the loader in the round before, and in which the device had nothing to do before this one
         self._usual, self._lost = 1.0, 0.0  # the slowest rank's time over the mean, moving average; seconds that an uneven round lost, just before
         self._norm: torch.Tensor | None = None  # of the gradient of the round before, where vectors are read late
@@ -61,7 +61,7 @@ class RoundExchange:
     def begin(self, batches: Batches, own: "client.Client | LocalClient | None", first: client.Plan | None, serving: bool) -> None:
         """Begins a job. own is the client of the service, on rank 0 alone, or each rank's LocalClient; first is the plan that all ranks have; serving says
         whether somebody decides."""
-        self._batches, self._client, self._told = batches, own, first
+        self._batches, self._client, self._news = batches, own, client.News(own, first)
         self._alike = isinstance(own, LocalClient)
         self.shared = serving or batches.dealing
         self._events = self.device.type == "cuda" and not batches.dealing
@@ -112,7 +112,7 @@ class RoundExchange:
         on_device = self.device.type != "cpu"
         if not on_device:
             did.norm_squared = _sum(r.norms) * base**2
-        v, self._probe = self._vector.pack(did, None if self._alike else self._news(), self._probe), False
+        v, self._probe = self._vector.pack(did, None if self._alike else self._news.take(), self._probe), False
         if on_device:
             v = v.to(self.device)
         if on_device and r.norms and base:
@@ -136,7 +136,7 @@ class RoundExchange:
     def finish(self, r: Round) -> None:
         """The round is over: its results hold for all ranks from now on."""
         began, work = self._clock(), self._work
-        past = _Past(work.number, work.plan, began - work.began)
+        past = Past(work.number, work.plan, began - work.began)
         if not self.shared:
             self._batches.completed(work.total)
             return
@@ -167,13 +167,7 @@ class RoundExchange:
                 passed.synchronize()
             self._learn(host.tolist(), past)
 
-    def _news(self) -> client.Plan | None:
-        """The newest plan, once."""
-        newest = self._client.newest if self._client is not None else None
-        told, self._told = self._told, newest
-        return newest if newest != told else None
-
-    def _learn(self, v: Sequence[float], past: _Past, norm: float = 0.0) -> None:
+    def _learn(self, v: Sequence[float], past: Past, norm: float = 0.0) -> None:
         past.did, plan, probe = round_vector.unpack(v, self.ranks)
         b, timed = self._batches, past
         if self.late:
@@ -184,7 +178,7 @@ class RoundExchange:
         if timed is not None:
             self._report(timed, norm)
         if self._alike:
-            plan = self._news()
+            plan = self._news.take()
         elif not self.late and self.device.type == "cpu" and not b.dealing:
             plan = self._awaited(past) or plan
         if plan is not None:
@@ -200,7 +194,7 @@ class RoundExchange:
             if probe:
                 self._measure_link()
 
-    def _awaited(self, past: _Past) -> client.Plan | None:
+    def _awaited(self, past: Past) -> client.Plan | None:
         """The sizes by this round, if it or the one before was uneven as few are, and no loader has drawn the next one. Otherwise they come with the next
         vector, and one more round is as uneven. All ranks judge alike, by the same numbers."""
         times = [d.seconds + d.input for d in past.did if d.samples]
@@ -213,7 +207,7 @@ class RoundExchange:
         began = self._clock()
         if isinstance(self._client, client.Client):  # on rank 0
             self._client.decided(_PATIENCE * lost)
-        dist.broadcast(self._vector.pack(Did(), self._news()), dist.get_global_rank(self.group, 0), self.group)
+        dist.broadcast(self._vector.pack(Did(), self._news.take()), dist.get_global_rank(self.group, 0), self.group)
         self.spent -= self._clock() - began
         return round_vector.unpack(self._vector.values, self.ranks)[1]
 
@@ -223,10 +217,10 @@ class RoundExchange:
         now = self._clock()
         self._probe_after = now + (now - began) / _PROBING
 
-    def _report(self, past: _Past, norm: float) -> None:
+    def _report(self, past: Past, norm: float) -> None:
         if self._client is None:
             return
-        self._client.offer(report(past.number, past.plan, past.wait, past.did, norm), past.plan)
+        self._client.offer(report(past, norm), past.plan)
         if not self._alike and self.device.type == "cpu" and self.ranks > 2 and self._clock() >= self._probe_after:
             self._probe = past.wait - max(d.seconds + d.input for d in past.did) > _EXCHANGING * past.wait
 
@@ -237,10 +231,10 @@ class RoundExchange:
             self._client.close()
 
 
-def report(number: int, plan: client.Plan, wait: float, did: Sequence[Did], norm: float = 0.0) -> dict[str, Any]:
-    """What the service learns of a round that took wait seconds. norm is the squared norm of its gradient, 0: not measured."""
+def report(past: Past, norm: float = 0.0) -> dict[str, Any]:
+    """What the service learns of a round. norm is the squared norm of its gradient, 0: not measured."""
     ranks: list[Any] = []
-    for d, share in zip(did, plan.shares):
+    for d, share in zip(past.did, past.plan.shares):
         own = {"seconds": d.seconds, "samples": d.samples, "micro_steps": d.micro_steps, "out_of_memory": d.out_of_memory}
         if d.input > 0:
             own["input_seconds"] = d.input
@@ -249,7 +243,7 @@ def report(number: int, plan: client.Plan, wait: float, did: Sequence[Did], norm
         if d.norm_squared > 0:
             own["norm_squared"] = d.norm_squared
         ranks.append(own if d.samples or share else None)  # with a share and no samples, at an epoch's end: it is not silent
-    body = {"round": number, "plan": plan.number, "wait_seconds": wait, "ranks": ranks}
+    body = {"round": past.number, "plan": past.plan.number, "wait_seconds": past.wait, "ranks": ranks}
     if norm > 0:
         body["norm_squared"] = norm
     return body

@@ -27,6 +27,23 @@ def split(total: int, shares: Sequence[int]) -> list[int]:
     return counts
 
 
+class Plans:
+    """Which plan holds in which round. All ranks make the same calls."""
+
+    def __init__(self, first: Any):
+        self._from = [(0, first)]
+
+    def at(self, number: int) -> Any:
+        """The plan of a round; of one before those kept, the oldest."""
+        return next((p for first, p in reversed(self._from) if first <= number), self._from[0][1])
+
+    def adopt(self, plan: Any, drawn: int, done: int) -> None:
+        """plan holds from the round after drawn, the newest that any rank has drawn; those before done are over."""
+        self._from = [p for p in self._from if p[0] <= drawn] + [(drawn + 1, plan)]
+        while len(self._from) > 1 and self._from[1][0] <= done:
+            self._from.pop(0)
+
+
 @dataclasses.dataclass(frozen=True)
 class Drawn:
     """What a batch of the sampler is for. A rank without samples in a round draws one that does not count, because its loop must run, too."""
@@ -57,7 +74,7 @@ class Batches:
         self._left, self._gone = self._order(), 0  # the first of them were used, in rounds that wait for all
         self._parts: list[torch.Tensor] = []  # by rank, where the order is dealt out
         self._used: list[int] = []
-        self._plans = [(0, plan)]  # from which round they hold
+        self._plans = Plans(plan)
         self._queue: collections.deque = collections.deque()
         self._most: int | None = None  # the newest round that may be drawn, while the ranks agree on sizes
         self._ahead = 0
@@ -93,13 +110,11 @@ class Batches:
 
     def plan(self, number: int) -> Any:
         """The plan of a round."""
-        return next(p for first, p in reversed(self._plans) if first <= number)
+        return self._plans.at(number)
 
     def adopt(self, plan: Any, drawn: int) -> None:
         """The sizes of plan hold from the round after drawn, the newest that any rank has drawn."""
-        self._plans = [p for p in self._plans if p[0] <= drawn] + [(drawn + 1, plan)]
-        while len(self._plans) > 1 and self._plans[1][0] <= self.round:
-            self._plans.pop(0)
+        self._plans.adopt(plan, drawn, self.round)
 
     def __len__(self) -> int:
         """Rounds until the epoch ends, as far as sizes stay and all shares are worked off."""

@@ -12,6 +12,11 @@ evenly as possible, so a job on another number of ranks trains on the same sampl
 import torch
 
 
+def shuffled(length, seed, epoch):
+    """The order of an epoch's samples."""
+    return torch.randperm(length, generator=torch.Generator().manual_seed((seed * 1_000_003 + epoch) % (1 << 63)))
+
+
 class Steps:
     """The batch sampler of one rank, for torch's DataLoader. rank, ranks: by default those of torch.distributed, if it is in use."""
 
@@ -31,8 +36,7 @@ class Steps:
         """The sample at a place in the endless row of epochs."""
         epoch, at = divmod(place, self.length)
         if epoch != self._epoch:
-            g = torch.Generator().manual_seed((self.seed * 1_000_003 + epoch) % (1 << 63))
-            self._epoch, self._order = epoch, torch.randperm(self.length, generator=g)
+            self._epoch, self._order = epoch, shuffled(self.length, self.seed, epoch)
         return int(self._order[at])
 
     def batch(self, step):
