@@ -13,6 +13,7 @@ type JobState struct {
 	GlobalBatch int              `json:"global_batch" doc:"Samples per round over all ranks, as the newest start has it; 0: the process group says"`
 	Workload    string           `json:"workload" doc:"As in the catalogue of profiles; empty: no profiles are used"`
 	Deadline    string           `json:"deadline" doc:"When rounds end: a duration, auto, or empty to wait for all"`
+	EqualSteps  int              `json:"equal_steps,omitempty" doc:"Micro-steps that every rank makes in a round; absent: each rank as few as its memory allows"`
 	Objectives  Weights          `json:"objectives"`
 	Paused      bool             `json:"paused" doc:"Sizes stay as they are"`
 	Generation  int              `json:"generation" doc:"Starts of the process group so far"`
@@ -42,7 +43,7 @@ func (j *job) state(ranks bool) JobState {
 		of = j.gen.running
 	}
 	s := JobState{
-		Name: j.name, GlobalBatch: of.GlobalBatch, Workload: of.Workload, Deadline: of.Deadline, Objectives: j.settings.Objectives,
+		Name: j.name, GlobalBatch: of.GlobalBatch, Workload: of.Workload, Deadline: of.Deadline, EqualSteps: of.EqualSteps, Objectives: j.settings.Objectives,
 		Paused: j.paused, Created: j.created,
 	}
 	j.gen.describe(&s, ranks, &j.record.history)

@@ -67,7 +67,7 @@ func causes(s *serve.JobState) []string {
 	if network {
 		lines = append(lines, fmt.Sprintf("Network: the exchange of gradients takes %s of a round, after all ranks are done.", cli.Percent(s.Recent.Exchange)))
 	}
-	if noise := s.Recent.Idle - s.Recent.Exchange; s.Deadline == "" && noise > 0.05 {
+	if noise := s.Recent.Idle - s.Recent.Exchange; s.Deadline == "" && s.EqualSteps == 0 && noise > 0.05 {
 		lines = append(lines, fmt.Sprintf("Noise: ranks waited for one another in %s of the newest rounds. A deadline may save about as much: --deadline auto, with micro-batches smaller than the shares.", cli.Percent(noise)))
 	}
 	return lines

@@ -27,7 +27,11 @@ func TestCauses(t *testing.T) {
 	if got := causes(s); len(got) != 2 || !strings.HasPrefix(got[1], "Noise: ranks waited for one another in 8.0% of the newest rounds.") {
 		t.Error(got)
 	}
-	s.Deadline = "auto"
+	s.EqualSteps = 2 // its rounds cannot have a deadline
+	if got := causes(s); len(got) != 1 {
+		t.Error(got)
+	}
+	s.EqualSteps, s.Deadline = 0, "auto"
 	if got := causes(s); len(got) != 1 {
 		t.Error(got)
 	}
