@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"math"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -70,13 +71,17 @@ func TestAccumulationOfAShare(t *testing.T) {
 			}
 			return
 		}
-		a, cost := n.Begin(Order{Share: share}), 0.0
+		a, cost, sizes := n.Begin(Order{Share: share}), 0.0, []int{}
 		if first := a.Next(0); first != n.MicroBatch(share) {
 			t.Fatalf("%d of %d first", first, n.MicroBatch(share))
 		}
 		for size := a.Next(0); size > 0; size = a.Next(0) {
 			a.Done(size, 1)
 			cost += n.stepCost(size)
+			sizes = append(sizes, size)
+		}
+		if n.Equal > 0 && slices.Max(sizes)-slices.Min(sizes) > 1 {
+			t.Fatalf("equal micro-steps of %d", sizes)
 		}
 		if got, steps := a.Samples(); got != share || steps != n.Steps(share) || math.Abs(cost-n.Cost(share)) > 1e-9*cost || !n.Takes(share) {
 			t.Fatalf("%d of %d in %d, cost %v, not %v", got, share, steps, cost, n.Cost(share))

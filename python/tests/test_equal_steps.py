@@ -210,11 +210,23 @@ class TestOrder(unittest.TestCase):
                             seen += got[:n]
                         o.round += 1
                     plan, newest = self.Plan(cuts()), max(o.hold() for o in orders)
+                    for d, early in zip(drawn, taken):  # a loader hands out a round while the vector is on its way
+                        early += [b for _ in range(rng.randint(0, steps)) if len(early) < 4 * steps and (b := next(d, None)) is not None]
                     for o in orders:
                         o.adopt(plan, newest)
                         o.release()
                 expected = orders[0].rounds * batch if drop else length
                 self.assertEqual((len(seen), len(set(seen))), (expected, expected))
+
+    def test_draws_one_round_while_sizes_are_on_their_way(self):
+        o = EqualOrder(50, 10, 2)
+        o.begin(0, self.Plan([4, 6]))
+        drawn = iter(o)
+        next(drawn), next(drawn)
+        self.assertEqual(o.hold(), 1)
+        next(drawn), next(drawn)
+        with self.assertRaisesRegex(RuntimeError, "plain DataLoader"):
+            next(drawn)
 
     def test_resumes_in_the_order(self):
         whole, rest = EqualOrder(50, 10, 2), EqualOrder(50, 10, 2)

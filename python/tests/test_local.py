@@ -82,7 +82,7 @@ class TestLocal(unittest.TestCase):
         rng = random.Random(2)
         for _ in range(1000):
             ranks, least = rng.randint(2, 6), rng.randint(1, 3)
-            paces = [rng.lognormvariate(0, 1.5) for _ in range(ranks)]
+            paces = [rng.choice((rng.lognormvariate(0, 1.5), 1.0, 2.0)) for _ in range(ranks)]  # several may end at once
             most = [rng.choice((0, rng.randint(least, 40))) for _ in range(ranks)]
             batch = rng.randint(least * ranks, min(200, max(least * ranks, sum(m or 200 for m in most))))
             shares = local.fill(batch, paces, least, most)

@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -120,6 +121,27 @@ class Profiles(unittest.TestCase):
     def test_what_was_measured_is_kept(self):
         self.assertIn("8 interrupted", self.measure("small:interrupt", status=130))
         self.assertEqual([r[2] for r in self.rows()[1:]], ["1", "2", "4"])
+
+    def test_passes_of_a_size(self):
+        """As many as --each asks for, within the least and the most, however long they take."""
+        import torch
+
+        rng, model = random.Random(1), torch.nn.Linear(1, 1)
+        optimizer = torch.optim.SGD(model.parameters())
+        for _ in range(200):
+            now, passes, each = [0.0], [], rng.choice((0.0, 2.0, 1e9, 10 ** rng.uniform(-3, 3)))
+
+            def loss():
+                passes.append(10 ** rng.uniform(-4, 1))
+                now[0] += passes[-1]
+                return model(torch.ones(1)).sum()
+
+            with mock.patch.object(profile.time, "perf_counter", lambda: now[0]):
+                profile.measure(model, lambda n: loss, optimizer, 1, each)
+            counted = passes[profile.WARM:]
+            self.assertTrue(profile.LEAST <= len(counted) <= profile.MOST)
+            self.assertTrue(sum(counted) >= each * (1 - 1e-9) or len(counted) == profile.MOST)
+            self.assertTrue(sum(counted[:-1]) < each or len(counted) == profile.LEAST)
 
     def test_most_and_the_own_optimizer(self):
         self.assertEqual(self.measure("small:stepped", "--most", "3").count("stepped"), 2)
