@@ -17,7 +17,11 @@ import torch.distributed as dist
 from torch import nn
 
 try:
+    import datasets
+    import peft
+    import tokenizers
     import transformers
+    import trl
 except ImportError as e:
     raise unittest.SkipTest(f"{e}: .ci/python installs it") from e
 from transformers import GPT2Config, GPT2ForSequenceClassification, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
@@ -85,6 +89,14 @@ class Case:
 
     def net(self):
         return GPT2LMHeadModel(CONFIG)
+
+    def trainer(self, net, args, compare):
+        data = [self.sample(i) for i in range(LENGTH)]
+
+        def collator(samples):
+            return {**collate(samples), "idx": [s["idx"] for s in samples]}
+
+        return tuned(self.base)(model=net, args=TrainingArguments(**args), train_dataset=data, eval_dataset=data[:9], data_collator=collator, compute_loss_func=self.function, callbacks=[compare])
 
     def loss(self, plain, samples):
         """With its own sum over tokens; the Trainer counts those of the first place, too, for some models."""
@@ -160,6 +172,40 @@ class OwnLoss(NoItemsMean):
             return (out["loss"], out) if return_outputs else out["loss"]
 
 
+class Sft(Causal):
+    """TRL, with PEFT's adapters and rows that it packs: a row is a sample."""
+
+    base, packing = trl.SFTTrainer, True
+    arguments = MicroSteps.arguments
+
+    def net(self):
+        return peft.get_peft_model(GPT2LMHeadModel(CONFIG), peft.LoraConfig(r=2, target_modules=["c_attn"], fan_in_fan_out=True, init_lora_weights=False))
+
+    def trainer(self, net, args, compare):
+        words = tokenizers.Tokenizer(tokenizers.models.WordLevel({str(i): i for i in range(17)}, unk_token="0"))
+        words = transformers.PreTrainedTokenizerFast(tokenizer_object=words, eos_token="0", pad_token="0")
+        config = trl.SFTConfig(**args, packing=self.packing, max_length=14, bf16=False, gradient_checkpointing=False)
+        rows = [{"input_ids": [int(t) for t in text(i)["input_ids"]]} for i in range(3 * LENGTH)]
+        made = tuned(self.base)(model=net, args=config, train_dataset=datasets.Dataset.from_list(rows), processing_class=words, callbacks=[compare])
+        made.train_dataset = made.train_dataset.add_column("idx", list(range(len(made.train_dataset))))
+        self.rows, self.theirs = made.train_dataset, made.data_collator
+        made.data_collator = lambda samples: {**self.theirs(samples), "idx": [s["idx"] for s in samples]}
+        return made
+
+    def sample(self, i):
+        return self.rows[i]
+
+    def loss(self, plain, samples):
+        batch = self.theirs(samples)
+        whole = batch.pop("labels")
+        logits, labels = plain(**batch, use_cache=False).logits[:, :-1], whole[:, 1:]
+        return nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum") / (labels if self.shifts else whole).ne(-100).sum()
+
+
+class Padded(Sft):
+    packing, arguments = False, Causal.arguments
+
+
 class Compare(TrainerCallback):
     """Compares gradients before each step, by the samples that the ranks collated."""
 
@@ -189,15 +235,8 @@ class Job:
         torch.manual_seed(1)
         net = case.net().double()
         self.compare = Compare(test, case, copy.deepcopy(net))
-        folder_of = {"output_dir": folder, "report_to": [], "use_cpu": True, "remove_unused_columns": False, "max_grad_norm": 0, "num_train_epochs": 2, "logging_steps": 3, "save_strategy": "no", "disable_tqdm": True, "dataloader_pin_memory": False, "seed": 5}
-        args = TrainingArguments(**{**folder_of, **case.arguments, **arguments})
-
-        data = [case.sample(i) for i in range(LENGTH)]
-
-        def collator(samples):
-            return {**collate(samples), "idx": [s["idx"] for s in samples]}
-
-        self.trainer = tuned(case.base)(model=net, args=args, train_dataset=data, eval_dataset=data[:9], data_collator=collator, compute_loss_func=case.function, callbacks=[self.compare])
+        args = {"output_dir": folder, "report_to": [], "use_cpu": True, "remove_unused_columns": False, "max_grad_norm": 0, "num_train_epochs": 2, "logging_steps": 3, "save_strategy": "no", "disable_tqdm": True, "dataloader_pin_memory": False, "seed": 5}
+        self.trainer = case.trainer(net, {**args, **case.arguments, **arguments}, self.compare)
         self.compare.trainer, case.shifts = self.trainer, self.trainer._loss_shifts_labels
         inner = self.trainer.training_step
 
@@ -224,14 +263,14 @@ class TestTrainer(unittest.TestCase):
         return service
 
     def test_union(self):
-        for case in (Causal, Function, MicroSteps, Classes, Mean, NoItemsMean, OwnLoss):
+        for case in (Causal, Function, MicroSteps, Classes, Mean, NoItemsMean, OwnLoss, Sft, Padded):
             with self.subTest(case.__name__), tempfile.TemporaryDirectory() as folder:
 
                 def child(rank):
                     job = Job(self, case(), folder, **({} if case.arguments else Causal.arguments))
                     job.trainer.train()
                     counts = collections.Counter(job.compare.seen)
-                    self.assertEqual((set(counts.values()), len(counts)), ({2}, LENGTH))
+                    self.assertEqual((set(counts.values()), len(counts)), ({2}, len(job.trainer.train_dataset)))
                     self.assertGreater(len(job.compare.plans), 1)
 
                 service = self.job(child)
