@@ -35,7 +35,7 @@ type jobBody[T any] struct {
 // created is a job, with its token where it has just got one.
 type created struct {
 	JobState
-	Token string `json:"token,omitempty" doc:"Of the job: only now, and only where the service has tokens"`
+	Token string `json:"token,omitempty" doc:"First token of the job; only in this answer, and only if the service has tokens"`
 }
 
 // putAnswer is the answer of put-job.
@@ -51,7 +51,7 @@ func (s *Server) routes() http.Handler {
 	config.Info.Description = "The control service of training jobs: a job says how long its rounds took and gets the sizes of its next ones."
 	config.DocsPath, config.SchemasPath, config.CreateHooks = "", "", nil
 	config.Transformers = []huma.Transformer{s.refusals}
-	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer", Description: "Where the service has tokens. Scopes: read, report, admin; each may what those before it may"}}
+	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer", Description: "Needed if the service has tokens. Scopes: read, report, admin; each includes those before it"}}
 	api := humago.New(mux, config)
 	api.UseMiddleware(s.timed, s.authorise(api))
 	s.jobRoutes(api)
@@ -72,7 +72,7 @@ func (s *Server) operation(id, method, path, summary string, errs ...int) huma.O
 	if method == http.MethodGet {
 		scope = scopeRead
 	}
-	if method != http.MethodGet && method != http.MethodDelete { // bodies that are none, too slow, or too large
+	if method != http.MethodGet && method != http.MethodDelete { // bodies that are no JSON, too slow, or too large
 		errs = append(errs, http.StatusBadRequest, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
 	}
 	return huma.Operation{
@@ -105,7 +105,7 @@ func (s *Server) jobRoutes(api huma.API) {
 		return out, nil
 	})
 	huma.Register(api, s.operation("list-jobs", http.MethodGet, "/v1/jobs", "List the jobs"), func(_ context.Context, in *struct {
-		Ranks bool `query:"ranks" default:"true" doc:"Whether to list the ranks of each"`
+		Ranks bool `query:"ranks" default:"true" doc:"Whether to list each job's ranks"`
 	}) (*struct{ Body jobList }, error) {
 		return answered(jobList{Jobs: append([]JobState{}, s.list(in.Ranks)...)}, nil)
 	})
@@ -130,7 +130,7 @@ func (s *Server) jobRoutes(api huma.API) {
 	})
 }
 
-// answered is the answer of an operation: a body, or the problem that an error is.
+// answered is the answer of an operation: a body, or the problem details of an error.
 func answered[T any](body T, err error) (*struct{ Body T }, error) {
 	if err != nil {
 		return nil, problem(err)
@@ -143,7 +143,7 @@ type jobList struct {
 	Jobs []JobState `json:"jobs" nullable:"false"`
 }
 
-// problem turns an error into the answer that says it.
+// problem turns an error into problem details.
 func problem(err error) error {
 	if err == nil {
 		return nil
@@ -174,7 +174,7 @@ func problem(err error) error {
 		for i, f := range faults {
 			details[i] = &huma.ErrorDetail{Location: "body." + f.Path, Message: f.Text}
 		}
-		return huma.Error422UnprocessableEntity("the request cannot be right", details...)
+		return huma.Error422UnprocessableEntity("the request has impossible values", details...)
 	case errors.Is(err, errEnded), errors.Is(err, errGeneration), errors.Is(err, live.ErrMixed):
 		return huma.Error409Conflict(err.Error())
 	case badinput.Is(err):

@@ -48,8 +48,8 @@ func (t *token) holds(now time.Time) bool { return t.Expires.IsZero() || now.Bef
 // minToken is the fewest bytes of a token of the service.
 const minToken = 16
 
-// parseTokens reads the tokens of a service, one a line: the administrator's, or behind "read " and "report " those of who may not do more. Empty lines, and those
-// that begin with #, are passed over. No error holds a token.
+// parseTokens reads the tokens of a service, one a line: the administrator's, or after "read " or "report " a token limited to that scope. Empty lines, and lines
+// that begin with #, are ignored. No error contains a token.
 func parseTokens(text string) ([]token, error) {
 	var all []token
 	for k, line := range strings.Split(text, "\n") {
@@ -66,7 +66,7 @@ func parseTokens(text string) ([]token, error) {
 		}
 		sum := sha256.Sum256([]byte(line))
 		if slices.ContainsFunc(all, func(o token) bool { return bytes.Equal(o.Hash, sum[:]) }) {
-			return nil, badinput.Errorf("line %d: the token is there twice", k+1)
+			return nil, badinput.Errorf("line %d: the token is given twice; remove one of the lines", k+1)
 		}
 		t.Hash = sum[:]
 		all = append(all, t)
@@ -74,14 +74,14 @@ func parseTokens(text string) ([]token, error) {
 	return all, nil
 }
 
-// SetTokens replaces the tokens of the service (Config.Token). A service without tokens stays without, and one with tokens keeps those it has after an error.
+// SetTokens replaces the tokens of the service (Config.Token). A service that began without tokens cannot get any. After an error the old tokens stay valid.
 func (s *Server) SetTokens(text string) error {
 	all, err := parseTokens(text)
 	switch {
 	case err != nil:
 		return err
 	case len(all) == 0 || s.open():
-		return badinput.New("a service with tokens needs at least one, and one that began without has none")
+		return badinput.New("a service that began with tokens needs at least one; to run without tokens, or to begin using them, start it again")
 	}
 	s.tokens.Store(&all)
 	return nil
@@ -114,8 +114,8 @@ func match(all []token, given []byte, now time.Time) *token {
 // again is how long another service's change of a job's tokens may go unseen.
 const again = time.Second
 
-// granted is the token by which a request may be about a job, or the service if that is ""; nil if there is none. A job that does not exist gives the
-// same answer as one with another token. It is an error if nobody can say now.
+// granted returns the valid token of a request about a job, or about the service if name is ""; nil if the request has none. The answer for a job that does
+// not exist is that for a wrong token. It is an error if the job's tokens cannot be read now.
 func (s *Server) granted(header, name string) (*token, error) {
 	given, now := bearer(header), s.config.Clock()
 	if t := match(*s.tokens.Load(), given, now); t != nil || name == "" {
@@ -145,16 +145,16 @@ func (s *Server) authorise(api huma.API) func(huma.Context, func(huma.Context)) 
 		t, err := s.granted(ctx.Header("Authorization"), ctx.Param("job"))
 		switch {
 		case err != nil:
-			_ = huma.WriteErr(api, ctx, http.StatusServiceUnavailable, "the job's tokens are not known now; try again")
+			_ = huma.WriteErr(api, ctx, http.StatusServiceUnavailable, "the job's tokens cannot be read from the journal now; try again")
 		case t == nil:
 			ctx.SetHeader("WWW-Authenticate", `Bearer realm="evenkeel"`)
 			_ = huma.WriteErr(api, ctx, http.StatusUnauthorized, "the token is missing, wrong or has expired; send Authorization: Bearer TOKEN (EVENKEEL_TOKEN)")
 		case !within(need, t.Scope):
-			_ = huma.WriteErr(api, ctx, http.StatusForbidden, "the token's scope is "+t.Scope+"; this needs "+need)
+			_ = huma.WriteErr(api, ctx, http.StatusForbidden, "the token's scope is "+t.Scope+"; this request needs "+need)
 		default:
 			if wait := s.limits.tokens.wait(string(t.Hash), s.config.Clock()); wait > 0 {
 				ctx.SetHeader("Retry-After", seconds(wait))
-				_ = huma.WriteErr(api, ctx, http.StatusTooManyRequests, "more requests with this token than the service takes (--token-rate); try again later")
+				_ = huma.WriteErr(api, ctx, http.StatusTooManyRequests, "too many requests with this token (--token-rate); try again later")
 				return
 			}
 			next(called(ctx, s.kind(t)))
@@ -171,7 +171,7 @@ func called(ctx huma.Context, token string) huma.Context {
 	return huma.WithValue(ctx, callerKey{}, caller{token, ctx.RemoteAddr()})
 }
 
-// kind is what the audit log says of a token: whose it is, its scope, and of a job's its id.
+// kind describes a token in the audit log: of the service or of a job, its scope, and the id of a job's token.
 func (s *Server) kind(t *token) string {
 	for _, own := range *s.tokens.Load() {
 		if bytes.Equal(own.Hash, t.Hash) {

@@ -44,7 +44,7 @@ type Config struct {
 func (c *Config) Validate() error {
 	var errs []error
 	if tokens, err := parseTokens(c.Token); err != nil || c.Token != "" && len(tokens) == 0 {
-		errs = append(errs, badinput.Errorf("serve: tokens: %w", cmp.Or(err, errors.New("there is none"))))
+		errs = append(errs, badinput.Errorf("serve: tokens: %w", cmp.Or(err, errors.New("none is given"))))
 	}
 	for name, rate := range map[string]float64{"TokenRate": c.TokenRate, "AddressRate": c.AddressRate} {
 		if !(rate >= 0 && rate <= mostRate) {

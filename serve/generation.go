@@ -54,7 +54,7 @@ func (g *generation) check(number, plan int) (count string, err error) {
 	case !g.runs() || number != g.number:
 		return "unknown generation", fmt.Errorf("%w: it is %d, the newest is %d", errGeneration, number, g.number)
 	case plan > g.plan.Number:
-		return "unknown plan", fmt.Errorf("%w: its newest plan is %d, and %d was not handed out", errGeneration, g.plan.Number, plan)
+		return "unknown plan", fmt.Errorf("%w: plan %d was not handed out; the newest is %d", errGeneration, plan, g.plan.Number)
 	}
 	return "", nil
 }

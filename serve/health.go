@@ -49,7 +49,7 @@ func (s *Server) healthRoutes(api huma.API) {
 				return &struct{ Body health }{health{"ok", len(s.jobs)}}, nil
 			})
 	}
-	metrics := s.operation("metrics", http.MethodGet, "/metrics", "Counters and times, as Prometheus reads them")
+	metrics := s.operation("metrics", http.MethodGet, "/metrics", "Metrics for Prometheus")
 	metrics.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{"text/plain": {}}}}
 	huma.Register(api, metrics, func(context.Context, *struct{}) (*huma.StreamResponse, error) {
 		return &huma.StreamResponse{Body: func(ctx huma.Context) {
@@ -78,8 +78,11 @@ func (r *readiness) check(ctx context.Context, c *Config) error {
 		if r.err != nil {
 			r.err = fmt.Errorf("%w: %w", errJournal, r.err)
 		}
-		if (before == nil) != (r.err == nil) {
-			c.Log.Warn().Bool("ready", r.err == nil).AnErr("because", r.err).Msg("whether the journal can be written has changed")
+		switch {
+		case before == nil && r.err != nil:
+			c.Log.Warn().Err(r.err).Msg("the journal cannot be written: the service is not ready")
+		case before != nil && r.err == nil:
+			c.Log.Info().Msg("the journal can be written again: the service is ready")
 		}
 	}
 	return r.err
@@ -90,7 +93,7 @@ func (r *readiness) check(ctx context.Context, c *Config) error {
 func (s *Server) guard(next http.Handler) http.Handler {
 	origins := http.NewCrossOriginProtection()
 	origins.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		writeProblem(w, http.StatusForbidden, "requests of pages of another origin are refused")
+		writeProblem(w, http.StatusForbidden, "requests from web pages of another origin are refused")
 	}))
 	inside := origins.Handler(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -175,10 +178,10 @@ func writeProblem(w http.ResponseWriter, status int, detail string) {
 }
 
 func noRoute(w http.ResponseWriter, _ *http.Request) {
-	writeProblem(w, http.StatusNotFound, "no such route; /openapi.json describes those there are")
+	writeProblem(w, http.StatusNotFound, "no such route; /openapi.json describes the routes")
 }
 
-// said is how many bytes a problem has in all, and so how much of a request it repeats at most.
+// said is the most bytes of problem details, and so of what they repeat of a request.
 const said = 250
 
 // refusals shortens problems, and remembers why a job's newest registration was refused: a client goes on without the service, and nobody may read its log.
@@ -201,7 +204,7 @@ func (s *Server) refusals(ctx huma.Context, _ string, answer any) (any, error) {
 	return answer, nil
 }
 
-// shorten leaves out the values that a problem repeats, and what is beyond its most bytes.
+// shorten leaves out the values that problem details repeat, and cuts them to their most bytes.
 func shorten(p *huma.ErrorModel) {
 	p.Detail = clip(p.Detail, said)
 	left := said

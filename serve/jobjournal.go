@@ -33,7 +33,7 @@ var (
 	// errUnread says that a job's journal cannot be understood.
 	errUnread = errors.New("serve: the job's journal cannot be read; the service's log says why")
 	// errAnew says that another service removed a job and made it anew.
-	errAnew = errors.New("serve: another service made the job anew")
+	errAnew = errors.New("serve: another service deleted the job and created it again")
 )
 
 const (
@@ -73,7 +73,7 @@ func (k *jobJournal) writable() error {
 	}
 	err := k.config.Journal.Writable()
 	if err != nil {
-		k.config.Log.Error().Str("job", k.job).Err(err).Msg("the journal does not take what happens")
+		k.config.Log.Error().Str("job", k.job).Err(err).Msg("the journal cannot be written; requests that change the job are refused")
 	}
 	return err
 }
@@ -93,7 +93,7 @@ func (k *jobJournal) keep(entries []entry, metrics *jobMetrics) error {
 		case errors.Is(err, journal.ErrStale):
 			return err
 		}
-		k.config.Log.Error().Str("job", k.job).Err(err).Msg("the journal does not take what happened")
+		k.config.Log.Error().Str("job", k.job).Err(err).Msg("writing to the journal failed; the job is read from it again")
 		return fmt.Errorf("%w: %w", errJournal, err)
 	}
 	return nil

@@ -65,7 +65,7 @@ func (s *Server) known(name string) *job {
 	return s.jobs[name]
 }
 
-// put makes a job known, and returns the one that is: where another request was quicker, that one's.
+// put adds a job and returns it, or the one that another request added first.
 func (s *Server) put(j *job) (*job, error) {
 	s.mu.Lock()
 	closed, other := s.closed, s.jobs[j.name]
@@ -202,7 +202,7 @@ func (s *Server) list(ranks bool) []JobState {
 	if s.config.Journal != nil {
 		names, err := s.config.Journal.Jobs(s.loads.ctx)
 		if err != nil { // then those that are known here
-			s.config.Log.Error().Err(err).Msg("the journal does not say which jobs there are")
+			s.config.Log.Error().Err(err).Msg("the journal cannot list its jobs")
 		}
 		var reading sync.WaitGroup
 		for _, name := range names {

@@ -207,7 +207,7 @@ func TestReady(t *testing.T) {
 	now.now = now.now.Add(2e9)
 	ready(503)
 	ready(503)
-	if n := strings.Count(log.String(), `"ready":false`); n != 1 {
+	if n := strings.Count(log.String(), "the service is not ready"); n != 1 {
 		t.Errorf("said %d times: %s", n, log.String())
 	}
 	if got := c.do("GET", "/livez", nil, nil); got != http.StatusOK {

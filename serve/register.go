@@ -15,12 +15,12 @@ import (
 
 // registration is what rank 0 sends when its process group starts.
 type registration struct {
-	ID          string      `json:"id" minLength:"8" maxLength:"128" doc:"Random; the same id gets the same answer"`
+	ID          string      `json:"id" minLength:"8" maxLength:"128" doc:"Random id of this start; the same id gets the same answer"`
 	GlobalBatch int         `json:"global_batch,omitempty" minimum:"0" maximum:"1073741824" doc:"Samples per round over all ranks; 0: the job's setting"`
-	Workload    string      `json:"workload,omitempty" maxLength:"253" doc:"As in the catalogue of profiles; empty: the job's setting"`
+	Workload    string      `json:"workload,omitempty" maxLength:"253" doc:"Name in the catalogue of profiles; empty: the job's setting"`
 	Deadline    string      `json:"deadline,omitempty" maxLength:"32" doc:"As in the job's settings; empty: the job's setting"`
 	EqualSteps  int         `json:"equal_steps,omitempty" minimum:"0" maximum:"16384" doc:"As in the job's settings; 0: the job's setting"`
-	Ranks       []live.Rank `json:"ranks" minItems:"1" maxItems:"10000" nullable:"false" doc:"In rank order"`
+	Ranks       []live.Rank `json:"ranks" minItems:"1" maxItems:"10000" nullable:"false" doc:"Ranks in rank order"`
 }
 
 // errEnded says that a registration is that of an older start.

@@ -25,7 +25,7 @@ func (j *job) read(ctx context.Context) error {
 		return nil
 	})
 	if err == nil && j.headless && !j.begun {
-		err = badinput.New("the job begins neither with its creation nor with a snapshot")
+		err = badinput.New("its first entry is neither its creation nor a snapshot")
 	}
 	switch {
 	case badinput.Is(err):

@@ -25,12 +25,12 @@ type started struct {
 
 // reportBody is a report of rank 0, for all ranks.
 type reportBody struct {
-	Generation  int     `json:"generation" minimum:"1" doc:"As the registration was answered"`
-	Round       int     `json:"round" minimum:"0" doc:"From 0 in each generation, rising; some may be missing"`
-	Plan        int     `json:"plan" minimum:"1" doc:"Whose sizes the round ran"`
-	WaitSeconds float64 `json:"wait_seconds" exclusiveMinimum:"0" maximum:"1000000" doc:"Time of the round on rank 0"`
-	NormSquared float64 `json:"norm_squared,omitempty" minimum:"0" doc:"Of the aggregated gradient; absent: unknown"`
-	Ranks       ranks   `json:"ranks" doc:"In rank order; null: the rank handed in nothing"`
+	Generation  int     `json:"generation" minimum:"1" doc:"Number of the generation, from the answer to the registration"`
+	Round       int     `json:"round" minimum:"0" doc:"Number of the round, from 0 in each generation, rising; numbers may be missing"`
+	Plan        int     `json:"plan" minimum:"1" doc:"Number of the plan whose sizes the round ran"`
+	WaitSeconds float64 `json:"wait_seconds" exclusiveMinimum:"0" maximum:"1000000" doc:"Duration of the round, measured on rank 0"`
+	NormSquared float64 `json:"norm_squared,omitempty" minimum:"0" doc:"Squared norm of the aggregated gradient; absent: unknown"`
+	Ranks       ranks   `json:"ranks" doc:"Reports in rank order; null: the rank handed in nothing"`
 }
 
 // ranks may be null one by one, which a type of its own has to say.
@@ -47,14 +47,14 @@ func (ranks) Schema(r huma.Registry) *huma.Schema {
 // ownBody is a rank's report of its own share.
 type ownBody struct {
 	Round int `json:"round" minimum:"0" doc:"Number of the rank's report, from 0, rising"`
-	Plan  int `json:"plan" minimum:"1" doc:"Whose share it is"`
+	Plan  int `json:"plan" minimum:"1" doc:"Number of the plan whose share the rank ran"`
 	live.RankReport
 }
 
 // answer to a report.
 type answer struct {
-	Verdict string       `json:"verdict" enum:"accepted,duplicate,old,early" doc:"early: of a single rank, whose share of this round is in; a newer plan has work for it"`
-	Sizes   export.Sizes `json:"sizes" doc:"The newest"`
+	Verdict string       `json:"verdict" enum:"accepted,duplicate,old,early" doc:"early: the rank has already handed in its share of this round; it goes on with the next plan"`
+	Sizes   export.Sizes `json:"sizes" doc:"Newest sizes"`
 }
 
 // sizesAnswer is the answer of get-sizes.
@@ -64,7 +64,7 @@ type sizesAnswer struct {
 }
 
 func (s *Server) roundRoutes(api huma.API) {
-	register := s.operation("register", http.MethodPost, "/v1/jobs/{job}/generations", "Start of the process group, by rank 0", 404, 409, 422, 503, 507)
+	register := s.operation("register", http.MethodPost, "/v1/jobs/{job}/generations", "Register a start of the process group, by rank 0", 404, 409, 422, 503, 507)
 	register.DefaultStatus = http.StatusCreated
 	register.Security = needs(scopeReport)
 	huma.Register(api, register, func(_ context.Context, in *jobBody[registration]) (*struct{ Body started }, error) {
@@ -78,12 +78,12 @@ func (s *Server) roundRoutes(api huma.API) {
 		r, err := s.submit(in.Job, entry{Start: &in.Body})
 		return answered(started{r.number, r.sizes}, err)
 	})
-	report := s.operation("report", http.MethodPost, "/v1/jobs/{job}/reports", "A round, by rank 0 for all ranks", 409, 422, 503, 507)
+	report := s.operation("report", http.MethodPost, "/v1/jobs/{job}/reports", "Report a round, by rank 0 for all ranks", 409, 422, 503, 507)
 	report.Security, report.Middlewares = needs(scopeReport), huma.Middlewares{s.bounded(api)}
 	huma.Register(api, report, func(_ context.Context, in *jobBody[reportBody]) (*struct{ Body answer }, error) {
 		return reply(s.submit(in.Job, entry{Round: &in.Body}))
 	})
-	own := s.operation("report-own", http.MethodPost, "/v1/jobs/{job}/generations/{generation}/ranks/{rank}/reports", "A rank's own share, where there is no all-reduce", 409, 422, 503, 507)
+	own := s.operation("report-own", http.MethodPost, "/v1/jobs/{job}/generations/{generation}/ranks/{rank}/reports", "Report a rank's own share, in jobs without all-reduce", 409, 422, 503, 507)
 	own.Security, own.MaxBodyBytes = needs(scopeReport), ownBytes
 	huma.Register(api, own, func(_ context.Context, in *struct {
 		Job        string `path:"job" minLength:"1" maxLength:"63" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" patternDescription:"letters, digits and, not first, . _ -" example:"job"`
@@ -114,7 +114,7 @@ func (s *Server) roundRoutes(api huma.API) {
 	})
 }
 
-// bounded refuses reports that are larger than one of the job's ranks can be.
+// bounded refuses reports that are larger than a report for the job's number of ranks can be.
 func (s *Server) bounded(api huma.API) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
 		most := int64(ownBytes)
@@ -138,7 +138,7 @@ func (s *Server) bounded(api huma.API) func(huma.Context, func(huma.Context)) {
 		case err != nil:
 			_ = huma.WriteErr(api, ctx, http.StatusBadRequest, "the body ends too early")
 		case max(r.ContentLength, int64(len(text))) > most:
-			_ = huma.WriteErr(api, ctx, http.StatusRequestEntityTooLarge, fmt.Sprintf("the report is larger than %d bytes, which is enough for the job's ranks", most))
+			_ = huma.WriteErr(api, ctx, http.StatusRequestEntityTooLarge, fmt.Sprintf("the report is larger than %d bytes, the limit for the job's number of ranks", most))
 		default:
 			next(ctx)
 		}

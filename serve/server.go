@@ -122,9 +122,9 @@ func (s *Server) Close() {
 // Errors about jobs.
 var (
 	errNoJob  = errors.New("serve: no such job; PUT /v1/jobs/{job} creates one")
-	errFull   = errors.New("serve: the service has as many jobs as it takes; delete one")
+	errFull   = errors.New("serve: the service has reached its limit of jobs (--max-jobs); delete one")
 	errClosed = errors.New("serve: the service is ending")
-	errBusy   = fmt.Errorf("%w: other services write, too", errJournal)
+	errBusy   = fmt.Errorf("%w: other services write to the job at the same time; try again", errJournal)
 )
 
 // drop forgets a job, which its journal still has.

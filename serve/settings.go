@@ -12,23 +12,23 @@ import (
 
 // Settings are what a job may be given before it starts, and changed to while it runs.
 type Settings struct {
-	GlobalBatch  int     `json:"global_batch,omitempty" minimum:"0" maximum:"1073741824" doc:"Samples per round over all ranks; 0: the process group says when it starts"`
-	Workload     string  `json:"workload,omitempty" maxLength:"253" doc:"As in the catalogue of profiles (evenkeel profiles list), where the job is one of these; empty: paces are learnt from the rounds alone"`
+	GlobalBatch  int     `json:"global_batch,omitempty" minimum:"0" maximum:"1073741824" doc:"Samples per round over all ranks; 0: the process group gives it when it starts"`
+	Workload     string  `json:"workload,omitempty" maxLength:"253" doc:"Name in the catalogue of profiles (evenkeel profiles list); empty: paces are learnt from the rounds alone"`
 	Deadline     string  `json:"deadline,omitempty" maxLength:"32" doc:"When rounds end: a duration (1.5s), a share of the predicted time (110%), auto (the samples meet the global batch in the mean), or empty to wait for all. From the next start of the process group on"`
 	EqualSteps   int     `json:"equal_steps,omitempty" minimum:"0" maximum:"16384" doc:"Micro-steps that every rank makes in a round, as FSDP, DeepSpeed and Megatron-LM need (gradient_accumulation_steps), of sizes that differ by at most one sample; 0: each rank as few as its memory allows. From the next start of the process group on"`
-	Objectives   Weights `json:"objectives,omitzero" doc:"Weights of what is wanted; none: speed alone"`
-	Quorum       string  `json:"quorum,omitempty" maxLength:"64" doc:"Of ranks that report one by one: how many to wait for (12, 80%, all, auto, a list)"`
-	Grace        string  `json:"grace,omitempty" maxLength:"64" doc:"The same: how long to wait for the others then (500ms, 10%, auto, a list)"`
-	MaxStaleness string  `json:"max_staleness,omitempty" maxLength:"32" doc:"The same: age from which a late gradient is refused (30s)"`
-	Timeout      string  `json:"timeout,omitempty" maxLength:"32" doc:"The same: after which silent ranks count as lost (5m)"`
+	Objectives   Weights `json:"objectives,omitzero" doc:"Weights of the objectives; none: speed alone"`
+	Quorum       string  `json:"quorum,omitempty" maxLength:"64" doc:"For ranks that report one by one: how many gradients to wait for (12, 80%, all, auto, a list)"`
+	Grace        string  `json:"grace,omitempty" maxLength:"64" doc:"For ranks that report one by one: how long to wait for the others after the quorum (500ms, 10%, auto, a list)"`
+	MaxStaleness string  `json:"max_staleness,omitempty" maxLength:"32" doc:"For ranks that report one by one: age from which a late gradient is refused (30s)"`
+	Timeout      string  `json:"timeout,omitempty" maxLength:"32" doc:"For ranks that report one by one: time after which silent ranks count as lost (5m)"`
 }
 
 // Weights are those of the objectives (cluster.Objectives). Only their proportions count.
 type Weights struct {
 	Speed     float64 `json:"speed,omitempty" minimum:"0" maximum:"1e9"`
-	Waiting   float64 `json:"waiting,omitempty" minimum:"0" maximum:"1e9" doc:"Idle ranks"`
-	Freshness float64 `json:"freshness,omitempty" minimum:"0" maximum:"1e9" doc:"Gradients of older models"`
-	Energy    float64 `json:"energy,omitempty" minimum:"0" maximum:"1e9" doc:"Needs ranks whose device's power is known"`
+	Waiting   float64 `json:"waiting,omitempty" minimum:"0" maximum:"1e9" doc:"Weight of ranks that do not wait"`
+	Freshness float64 `json:"freshness,omitempty" minimum:"0" maximum:"1e9" doc:"Weight of gradients of the newest model"`
+	Energy    float64 `json:"energy,omitempty" minimum:"0" maximum:"1e9" doc:"Weight of energy; needs ranks whose device's power is known"`
 }
 
 func (w Weights) objectives() cluster.Objectives { return cluster.Objectives(w) }
@@ -93,9 +93,9 @@ func (j *job) weigh(w Weights) error {
 
 // change is a request to change a running job. What it leaves out stays.
 type change struct {
-	Objectives *Weights       `json:"objectives,omitempty" doc:"Weights of what is wanted"`
-	Paused     *bool          `json:"paused,omitempty" doc:"Sizes stay as they are while it is true"`
-	Limits     map[string]int `json:"limits,omitempty" doc:"Largest micro-batch by the name of a rank, until the process group starts anew"`
+	Objectives *Weights       `json:"objectives,omitempty" doc:"Weights of the objectives"`
+	Paused     *bool          `json:"paused,omitempty" doc:"true: sizes stay as they are"`
+	Limits     map[string]int `json:"limits,omitempty" doc:"Largest micro-batch of a rank, by the rank's name, until the process group starts anew"`
 }
 
 // change makes all changes of a request, or none.

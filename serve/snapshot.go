@@ -137,7 +137,7 @@ func (j *job) recall(k *kept) error {
 		return err
 	}
 	if profiles(f.rounds.Cluster().Nodes) != k.Profiles {
-		return errors.New("serve: the snapshot rests on other profiles of the ranks' devices")
+		return errors.New("serve: the snapshot was made with other profiles of the ranks' devices")
 	}
 	var own rest
 	for i, recall := range [...]func([]byte) error{

@@ -10,29 +10,29 @@ import (
 // JobState is what the service says of a job.
 type JobState struct {
 	Name        string           `json:"name"`
-	GlobalBatch int              `json:"global_batch" doc:"Samples per round over all ranks, as the newest start has it; 0: the process group says"`
-	Workload    string           `json:"workload" doc:"As in the catalogue of profiles; empty: no profiles are used"`
+	GlobalBatch int              `json:"global_batch" doc:"Samples per round over all ranks in the newest start; 0: the process group gives it when it starts"`
+	Workload    string           `json:"workload" doc:"Name in the catalogue of profiles; empty: no profiles are used"`
 	Deadline    string           `json:"deadline" doc:"When rounds end: a duration, auto, or empty to wait for all"`
 	EqualSteps  int              `json:"equal_steps,omitempty" doc:"Micro-steps that every rank makes in a round; absent: each rank as few as its memory allows"`
 	Objectives  Weights          `json:"objectives"`
-	Paused      bool             `json:"paused" doc:"Sizes stay as they are"`
+	Paused      bool             `json:"paused" doc:"true: sizes stay as they are"`
 	Generation  int              `json:"generation" doc:"Starts of the process group so far"`
 	Plan        int              `json:"plan" doc:"Number of the newest sizes"`
-	Rounds      int              `json:"rounds" doc:"Of which a report was accepted, in all generations"`
-	Samples     int64            `json:"samples" doc:"In them"`
+	Rounds      int              `json:"rounds" doc:"Rounds with an accepted report, in all generations"`
+	Samples     int64            `json:"samples" doc:"Samples in these rounds"`
 	Created     time.Time        `json:"created"`
-	LastReport  time.Time        `json:"last_report,omitzero" doc:"When the newest report was accepted; absent: none was"`
+	LastReport  time.Time        `json:"last_report,omitzero" doc:"When the newest report was accepted; absent: no report yet"`
 	RankCount   int              `json:"rank_count"`
 	LeftOut     int              `json:"left_out" doc:"Ranks without a share"`
-	Absurd      int64            `json:"absurd" doc:"Times that reports of this generation said what cannot be; nothing was learnt from it"`
+	Absurd      int64            `json:"absurd" doc:"How often reports of this generation held impossible values; these were ignored"`
 	Ranks       []RankState      `json:"ranks" nullable:"false"`
 	Reports     map[string]int64 `json:"reports" doc:"Reports by verdict"`
-	First       Pace             `json:"first" doc:"With the first sizes of the job"`
-	Recent      Pace             `json:"recent" doc:"In the newest rounds"`
-	Gain        float64          `json:"gain" doc:"Samples per second of the whole run over those predicted for equal shares by the measured times; 0: not known"`
+	First       Pace             `json:"first" doc:"Pace with the first sizes of the job"`
+	Recent      Pace             `json:"recent" doc:"Pace in the newest rounds"`
+	Gain        float64          `json:"gain" doc:"Samples per second of the whole run over those predicted for equal shares from the measured times; 0: not known"`
 	NoiseScale  float64          `json:"noise_scale" doc:"Gradient noise scale in samples; 0: not known"`
-	Efficiency  float64          `json:"efficiency" doc:"What a sample of the newest round is worth to the model, over one of a round of the global batch"`
-	Aside       bool             `json:"aside,omitempty" doc:"No reports for a day: the service has it in its journal alone, until the next request for it"`
+	Efficiency  float64          `json:"efficiency" doc:"Worth of a sample of the newest round to the model, relative to a sample of a round of the global batch"`
+	Aside       bool             `json:"aside,omitempty" doc:"true: the job had no reports for a day, and only the journal has it until the next request for it"`
 	Problem     string           `json:"problem,omitempty" doc:"Why there are no new sizes"`
 }
 
@@ -63,23 +63,23 @@ func (j *job) describe(ranks bool) JobState {
 type RankState struct {
 	Name       string        `json:"name"`
 	Device     string        `json:"device"`
-	Profiled   bool          `json:"profiled" doc:"Its pace was measured beforehand"`
-	Share      int           `json:"share" doc:"Samples of the newest sizes"`
-	MicroBatch int           `json:"micro_batch" doc:"Largest micro-batch that it is given; 0: without a bound"`
-	Seconds    float64       `json:"seconds" doc:"Of compute in the newest round; 0: not known"`
-	Input      float64       `json:"input_seconds,omitempty" doc:"That its data took beyond that"`
-	Cause      history.Cause `json:"cause,omitempty" enum:"input,compute,network,machine" doc:"What makes it slow; machine: its compute, for an hour of rounds without a break"`
-	Remedy     string        `json:"remedy,omitempty" doc:"The cause in words, and what to do"`
+	Profiled   bool          `json:"profiled" doc:"true: the pace of the device was measured beforehand"`
+	Share      int           `json:"share" doc:"Share of the rank in the newest sizes, in samples"`
+	MicroBatch int           `json:"micro_batch" doc:"Largest micro-batch that the rank is given; 0: no bound"`
+	Seconds    float64       `json:"seconds" doc:"Seconds of compute in the newest round; 0: not known"`
+	Input      float64       `json:"input_seconds,omitempty" doc:"Seconds that the data took beyond the compute"`
+	Cause      history.Cause `json:"cause,omitempty" enum:"input,compute,network,machine" doc:"What makes the rank slow; machine: its compute, for an hour of rounds without a break"`
+	Remedy     string        `json:"remedy,omitempty" doc:"The cause in words, and what to do about it"`
 	PerSample  float64       `json:"per_sample" doc:"Believed seconds per sample"`
-	LeftOut    string        `json:"left_out,omitempty" doc:"Why it has no share"`
+	LeftOut    string        `json:"left_out,omitempty" doc:"Why the rank has no share"`
 }
 
 // Pace is how fast rounds were.
 type Pace struct {
 	Rounds           int     `json:"rounds"`
 	SamplesPerSecond float64 `json:"samples_per_second"`
-	Exchange         float64 `json:"exchange" doc:"Share of the rounds' time after the slowest rank was done: the exchange of gradients, 0..1"`
-	Idle             float64 `json:"idle" doc:"Share of the ranks' time that they waited for others, 0..1"`
+	Exchange         float64 `json:"exchange" doc:"Share of the rounds' time after the slowest rank was done, which is the exchange of gradients, 0..1"`
+	Idle             float64 `json:"idle" doc:"Share of the ranks' time spent waiting for others, 0..1"`
 }
 
 // window is how many rounds a pace is measured over.

@@ -20,7 +20,7 @@ const maxTokens = 16
 // Errors about tokens.
 var (
 	errOpen       = errors.New("serve: the service runs without tokens; start it with --token-file")
-	errNoToken    = errors.New("serve: the job has no such token; GET /v1/jobs/{job}/tokens lists those it has")
+	errNoToken    = errors.New("serve: the job has no such token; GET /v1/jobs/{job}/tokens lists its tokens")
 	errManyTokens = errors.New("serve: the job has 16 tokens; revoke one")
 )
 
@@ -100,8 +100,8 @@ type TokenState struct {
 	ID      string    `json:"id" example:"9f86d081"`
 	Scope   string    `json:"scope" enum:"read,report,admin"`
 	Created time.Time `json:"created,omitzero"`
-	Expires time.Time `json:"expires,omitzero" doc:"Absent: never"`
-	Token   string    `json:"token,omitempty" doc:"Itself: only now"`
+	Expires time.Time `json:"expires,omitzero" doc:"When the token expires; absent: never"`
+	Token   string    `json:"token,omitempty" doc:"The token; only in the answer that makes it"`
 }
 
 func (t *token) state() TokenState {
@@ -111,8 +111,8 @@ func (t *token) state() TokenState {
 // tokenBody asks for another token of a job.
 type tokenBody struct {
 	Scope   string `json:"scope" enum:"read,report,admin" doc:"read: look; report: also register and report, all a training job needs; admin: also change and delete the job, and its tokens"`
-	Expires int    `json:"expires_in_seconds,omitempty" minimum:"0" maximum:"315360000" doc:"0: never"`
-	Retire  *int   `json:"retire_in_seconds,omitempty" minimum:"0" maximum:"315360000" doc:"The job's older tokens of this scope end after so long; absent: they stay"`
+	Expires int    `json:"expires_in_seconds,omitempty" minimum:"0" maximum:"315360000" doc:"Seconds until the token expires; 0: never"`
+	Retire  *int   `json:"retire_in_seconds,omitempty" minimum:"0" maximum:"315360000" doc:"Seconds for which the job's older tokens of this scope stay valid; absent: until they are revoked"`
 }
 
 // tokenList is the answer of list-tokens.
@@ -145,7 +145,7 @@ func (s *Server) tokenRoutes(api huma.API) {
 		made.Token = secret
 		return answered(made, nil)
 	})
-	list := s.operation("list-tokens", http.MethodGet, path, "List a job's tokens, without what they are", 404, 503)
+	list := s.operation("list-tokens", http.MethodGet, path, "List a job's tokens, without the secrets", 404, 503)
 	list.Security = needs(scopeAdmin)
 	huma.Register(api, list, func(_ context.Context, in *jobPath) (*struct{ Body tokenList }, error) {
 		j, err := s.fresh(in.Job)

@@ -191,7 +191,7 @@ func TestSetTokens(t *testing.T) {
 	works(adminToken, 401)
 	works(next, 200)
 	for text, want := range map[string]string{
-		"": "at least one", "# none\n": "at least one", next + "\nfifteen--bytes-": "line 2: the token has 15 bytes", next + "\nread " + next: "line 2: the token is there twice",
+		"": "at least one", "# none\n": "at least one", next + "\nfifteen--bytes-": "line 2: the token has 15 bytes", next + "\nread " + next: "line 2: the token is given twice",
 	} {
 		if err := s.SetTokens(text); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), next) || strings.Contains(err.Error(), "fifteen") {
 			t.Errorf("%q: %v", text, err)

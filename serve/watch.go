@@ -24,9 +24,9 @@ const (
 
 // watched is an event.
 type watched struct {
-	Epoch int64     `json:"epoch" doc:"Of the ids of events; give it back with the header Last-Event-ID: ids of another epoch mean nothing"`
-	Now   time.Time `json:"now" doc:"On the service's clock"`
-	Job   JobState  `json:"job" doc:"Without its ranks"`
+	Epoch int64     `json:"epoch" doc:"Epoch of the ids of events; send it with the header Last-Event-ID, as ids of another epoch mean nothing"`
+	Now   time.Time `json:"now" doc:"Time on the service's clock"`
+	Job   JobState  `json:"job" doc:"The job, without its ranks"`
 	history.View
 }
 
@@ -43,19 +43,19 @@ func (s *streams) close() { s.end.Do(func() { close(s.ended) }) }
 type rankWhy struct {
 	Name    string   `json:"name"`
 	Device  string   `json:"device"`
-	Changed float64  `json:"changed" doc:"When its share last changed by more than 5%, in seconds since the job was created"`
-	Why     string   `json:"why" doc:"In words"`
-	Details []string `json:"details" nullable:"false" doc:"What the newest decision about it rests on"`
+	Changed float64  `json:"changed" doc:"When the rank's share last changed by more than 5%, in seconds since the job was created"`
+	Why     string   `json:"why" doc:"Why the rank's share last changed, in words"`
+	Details []string `json:"details" nullable:"false" doc:"What the newest decision about the rank rests on"`
 }
 
 func (s *Server) watchRoutes(api huma.API) {
 	watch := s.operation("watch", http.MethodGet, "/v1/jobs/{job}/events", "Watch a job: server-sent events, one a second at most", 404, 503)
-	watch.Description = "Each event tells what is new since the one before. A client that was cut off goes on where it was: it sends the id of its last event as Last-Event-ID."
+	watch.Description = "Each event has what is new since the one before. A client that lost its connection goes on where it was if it sends the id of its last event as Last-Event-ID."
 	watch.Middlewares = huma.Middlewares{s.admit(api)}
 	type input struct {
 		Job   string `path:"job" minLength:"1" maxLength:"63" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" patternDescription:"letters, digits and, not first, . _ -" example:"job"`
-		Last  int    `header:"Last-Event-ID" minimum:"0" doc:"Id of the last event that came; 0 or absent: tell all that is remembered"`
-		Epoch int64  `query:"epoch" minimum:"0" doc:"Of that event; 0 or absent: that of the job"`
+		Last  int    `header:"Last-Event-ID" minimum:"0" doc:"Id of the last event received; 0 or absent: send everything that is kept"`
+		Epoch int64  `query:"epoch" minimum:"0" doc:"Epoch of that event; 0 or absent: the job's"`
 	}
 	sse.Register(api, watch, map[string]any{"job": watched{}}, func(ctx context.Context, in *input, send sse.Sender) {
 		s.watch(ctx, in.Job, in.Last, in.Epoch, send)
@@ -72,7 +72,7 @@ func (s *Server) watchRoutes(api huma.API) {
 		})
 	huma.Register(api, s.operation("explain", http.MethodGet, "/v1/jobs/{job}/ranks/{rank}", "Why a rank has its share", 404, 503), func(_ context.Context, in *struct {
 		Job  string `path:"job" minLength:"1" maxLength:"63" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" patternDescription:"letters, digits and, not first, . _ -" example:"job"`
-		Rank int    `path:"rank" minimum:"0" doc:"From 0"`
+		Rank int    `path:"rank" minimum:"0" doc:"Number of the rank, from 0"`
 	}) (*struct{ Body rankWhy }, error) {
 		j, err := s.fresh(in.Job)
 		if err != nil {
@@ -80,7 +80,7 @@ func (s *Server) watchRoutes(api huma.API) {
 		}
 		why, ok := j.why(in.Rank)
 		if !ok {
-			return nil, huma.Error404NotFound("no such rank; GET /v1/jobs/{job} lists those there are")
+			return nil, huma.Error404NotFound("no such rank; GET /v1/jobs/{job} lists the ranks")
 		}
 		return answered(why, nil)
 	})
@@ -96,7 +96,7 @@ func (s *Server) admit(api huma.API) func(huma.Context, func(huma.Context)) {
 		defer s.streams.open.Add(-1)
 		if s.streams.open.Add(1) > maxStreams {
 			ctx.SetHeader("Retry-After", "10")
-			refuse(huma.Error503ServiceUnavailable("as many streams of events are open as the service takes; close one, or ask GET /v1/jobs/{job} now and then"))
+			refuse(huma.Error503ServiceUnavailable("too many event streams are open; close one, or poll GET /v1/jobs/{job}"))
 			return
 		}
 		if _, err := s.fresh(ctx.Param("job")); err != nil {
@@ -135,7 +135,7 @@ func (s *Server) watch(ctx context.Context, name string, last int, epoch int64, 
 	}
 }
 
-// watched is what a dashboard that knows of events up to a number in an epoch (0: this one) is told.
+// watched is the event for a client that has all events up to a number of an epoch (0: this one).
 func (j *job) watched(after int, epoch int64) watched {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -31,17 +31,17 @@ type Registration struct {
 // Rank is one process of the job.
 type Rank struct {
 	Name        string     `json:"name" minLength:"1" maxLength:"253" doc:"Unique in the job, and the same after a restart so that the rank's history is kept; for example host/local rank"`
-	Host        string     `json:"host,omitempty" maxLength:"253" doc:"Machine"`
-	Device      string     `json:"device,omitempty" maxLength:"253" doc:"As torch names it (NVIDIA A10G), or as evenkeel profiles list does"`
-	MemoryBytes int64      `json:"memory_bytes,omitempty" minimum:"0" doc:"Of the device; 0: unknown"`
-	MicroBatch  MicroBatch `json:"micro_batch,omitzero" doc:"Which micro-batches it takes"`
+	Host        string     `json:"host,omitempty" maxLength:"253" doc:"Machine of the rank"`
+	Device      string     `json:"device,omitempty" maxLength:"253" doc:"Name of the device by torch (NVIDIA A10G) or by evenkeel profiles list"`
+	MemoryBytes int64      `json:"memory_bytes,omitempty" minimum:"0" doc:"Memory of the device; 0: unknown"`
+	MicroBatch  MicroBatch `json:"micro_batch,omitzero" doc:"Micro-batches that the rank can take"`
 }
 
 // MicroBatch bounds or lists the micro-batches of a rank. The zero value: any that the batch allows.
 type MicroBatch struct {
-	Least int   `json:"least,omitempty" minimum:"0" maximum:"1073741824" doc:"Smallest; 0: 1"`
-	Most  int   `json:"most,omitempty" minimum:"0" maximum:"1073741824" doc:"Largest; 0: what the batch allows, until memory runs out"`
-	Sizes []int `json:"sizes,omitempty" maxItems:"1024" nullable:"false" doc:"All that it takes, rising; none: any from least to most"`
+	Least int   `json:"least,omitempty" minimum:"0" maximum:"1073741824" doc:"Smallest micro-batch; 0: 1"`
+	Most  int   `json:"most,omitempty" minimum:"0" maximum:"1073741824" doc:"Largest micro-batch; 0: as large as the global batch allows, until memory runs out"`
+	Sizes []int `json:"sizes,omitempty" maxItems:"1024" nullable:"false" doc:"All possible micro-batches, rising; none: any from least to most"`
 }
 
 // Fault is one thing that is wrong with what a job sent.

@@ -26,12 +26,12 @@ type Report struct {
 
 // RankReport is one rank's part of a round.
 type RankReport struct {
-	Seconds      float64 `json:"seconds" minimum:"0" maximum:"1000000" doc:"Of compute, without the wait for others"`
-	InputSeconds float64 `json:"input_seconds,omitempty" minimum:"0" maximum:"1000000" doc:"That the rank waited for its own data beyond that; absent: 0"`
-	LinkSeconds  float64 `json:"link_seconds,omitempty" minimum:"0" maximum:"1000000" doc:"That a message between it and the nearer of two other ranks takes, of a size that is the same for all; absent: not measured"`
-	Samples      int     `json:"samples" minimum:"0" maximum:"1073741824" doc:"In its gradient"`
-	MicroSteps   int     `json:"micro_steps" minimum:"0" maximum:"1073741824" doc:"In which the samples were computed"`
-	NormSquared  float64 `json:"norm_squared,omitempty" minimum:"0" doc:"Of its own mean gradient; absent: unknown"`
+	Seconds      float64 `json:"seconds" minimum:"0" maximum:"1000000" doc:"Seconds of compute, without the wait for others"`
+	InputSeconds float64 `json:"input_seconds,omitempty" minimum:"0" maximum:"1000000" doc:"Seconds that the rank waited for its own data beyond the compute; absent: 0"`
+	LinkSeconds  float64 `json:"link_seconds,omitempty" minimum:"0" maximum:"1000000" doc:"Seconds that a message takes between this rank and the nearer of two other ranks, of the same size for all ranks; absent: not measured"`
+	Samples      int     `json:"samples" minimum:"0" maximum:"1073741824" doc:"Samples in the gradient"`
+	MicroSteps   int     `json:"micro_steps" minimum:"0" maximum:"1073741824" doc:"Micro-steps in which the samples were computed"`
+	NormSquared  float64 `json:"norm_squared,omitempty" minimum:"0" doc:"Squared norm of the rank's own mean gradient; absent: unknown"`
 	OutOfMemory  int     `json:"out_of_memory,omitempty" minimum:"0" maximum:"1073741824" doc:"Micro-batch that did not fit into memory; 0: none"`
 }
 

@@ -16,8 +16,32 @@ import (
 	"evenkeel/ddqn/internal/wire"
 )
 
-// A training state is described byte by byte in docs/reference/formats/policy.md. It holds everything that the next update
-// depends on, so that training which is interrupted and resumed gives the same bits as training which is not.
+// A training state holds everything that the next update depends on, so that training which is interrupted and resumed
+// gives the same bits as training which is not. Numbers are little-endian. P is the number of weights:
+//
+//	8        magic
+//	4        version
+//	4        n, length of the header
+//	n        JSON: stateHeader, with the defaults filled in
+//	20       state of the PCG generator
+//	8        number of updates, at most 2^31 - 1
+//	8, 8     Adam's beta1 and beta2 to the power of that number, float64
+//	4 P      weights, float32: every layer's W and b, in the order of a policy file
+//	4 P      weights of the target network
+//	4 P, 4 P Adam's first and second moments
+//	...      the streams of the replay, as many as the configuration says
+//	8        XXH3-64 of everything before
+//
+// A stream of M rows a step, F features and R objectives is the number of its steps (8), and for each step, oldest first:
+//
+//	1        kind: 0 first, 1 mid, 2 last; plus 128 if terminal
+//	M        1 for a live row, 0 for a masked one
+//	4 M      actions, int32
+//	4 M F    rows, float32
+//	4 M R    rewards, float32
+//	4 R      preference weights, float32
+//
+// Actions, rewards and weights of a last step are zero.
 const (
 	stateMagic   = "EKDDQNTS"
 	stateVersion = 1

@@ -4,8 +4,22 @@
 //	err = state.Decode(b, &v) // of a value that was made as the first one was
 //
 // Every field is kept but those with the tag `state:"-"`, which stay as they are: what is made anew, or belongs to another value. A field that cannot be kept, and
-// has no such tag, is an error of Encode. The bytes begin with a hash of the types' fields, so those of another version of the program are not misread, and end with a checksum
-// (docs/reference/formats/journal.md).
+// has no such tag, is an error of Encode. The bytes begin with a hash of the types' fields, so those of another version of the program are not misread, and end with a checksum.
+//
+//	8            FNV-1a-64 of the kinds and names of all fields
+//	             the fields in their order
+//	8            xxh3-64 of all bytes before, little-endian
+//
+//	bool         1 byte, 0 or 1
+//	int          signed varint (zigzag)
+//	uint         unsigned varint
+//	float        8 bytes, IEEE 754 double, little-endian
+//	string       length as unsigned varint, bytes
+//	array        its elements
+//	slice        1 byte, 0: nil, 1: length as unsigned varint, elements
+//	pointer      1 byte, 0: nil, 1: what it points to
+//	map          1 byte, 0: nil, 1: length as unsigned varint, then key (int) and value by rising keys
+//	struct       its fields
 package state
 
 import (

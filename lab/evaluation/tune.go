@@ -188,11 +188,11 @@ type tunedLine struct {
 	Policy   string `json:"policy"`
 	Cluster  string `json:"cluster"`
 	Scenario string `json:"scenario"`
-	Knobs    string `json:"knobs"`
+	Knobs    string `json:"knobs"` // the point of the grid, as evenkeel compare prints it
 }
 
-// Tuned returns the hyperparameters that tuning found, as a file of
-// docs/reference/formats/tuned.md.
+// Tuned returns the hyperparameters that tuning found as a file, a line for each policy that has some, in the order of the
+// results.
 func Tuned(results []Result) ([]byte, error) {
 	file := tunedFile{Version: 1, Tuned: []tunedLine{}}
 	for _, r := range results {

@@ -19,8 +19,10 @@ import (
 	"evenkeel/internal/badinput"
 )
 
-// A checkpoint file is described byte by byte in docs/reference/formats/training-checkpoint.md. The
-// environments are not stored but replayed: the generator's state at the start of an episode
+// A checkpoint file is, with little-endian numbers: the magic, whose 4 is the version (8); the length of the header (8);
+// the header, JSON of checkpoint; its XXH3-64 (8); the learner's state (learn.SaveState).
+//
+// The environments are not stored but replayed: the generator's state at the start of an episode
 // and the actions so far lead to the same bits.
 const (
 	checkpointMagic = "EKTRAIN4"
@@ -31,20 +33,20 @@ const (
 var errCheckpoint = badinput.New("training: invalid checkpoint")
 
 type checkpoint struct {
-	Config   Config             `json:"config"`
-	Sets     int                `json:"sets"`
-	PCG      []byte             `json:"pcg"`
-	Low      []float32          `json:"low"`
-	High     []float32          `json:"high"`
-	First    string             `json:"first,omitempty"`
-	Returned float64            `json:"returned"`
-	Team     float64            `json:"team"`
-	Streams  []checkpointStream `json:"streams"`
+	Config   Config             `json:"config"`          // with the defaults filled in
+	Sets     int                `json:"sets"`            // done; a set is one step of every environment and the updates after it
+	PCG      []byte             `json:"pcg"`             // generator of episodes and exploration
+	Low      []float32          `json:"low"`             // lower end of every feature's range so far, in the order of env.Tracker.Rows
+	High     []float32          `json:"high"`            // upper end
+	First    string             `json:"first,omitempty"` // checksum of the network after the first set of updates
+	Returned float64            `json:"returned"`        // moving average of the return
+	Team     float64            `json:"team"`            // and of the team's reward
+	Streams  []checkpointStream `json:"streams"`         // one for each environment
 }
 
 type checkpointStream struct {
-	Born    []byte   `json:"born"`
-	Actions [][]byte `json:"actions"`
+	Born    []byte   `json:"born"`    // state of the generator before the present episode was drawn
+	Actions [][]byte `json:"actions"` // a string for each round so far: each node's index in env.Actions, then the rule's index in cluster.Rules + 1, 0 where it is fixed
 }
 
 // SaveCheckpoint writes all that LoadCheckpoint needs to continue as if training had not

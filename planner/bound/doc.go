@@ -2,7 +2,7 @@
 // and strategies. A search prints it beside the plan that it found. Lower bounds 1F1B plans; Work is looser and holds under
 // every schedule.
 //
-// Lower works in these steps; docs/reference/cost-model.md has the formulas.
+// Lower works in these steps; the files named have the formulas.
 //
 //  1. Floors (floors.go): on a number of devices of a class every layer has a least time, a least memory and a least
 //     exchange, each with the strategy and place that is best for it alone. Sums of floors bound a stage from below.

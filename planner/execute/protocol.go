@@ -10,7 +10,7 @@ import (
 	"evenkeel/internal/badinput"
 )
 
-// The protocol between stages: docs/reference/formats/plan-wire.md.
+// docs/reference/formats/plan-wire.md says in which order stages send these frames.
 
 // errRefused is wrapped by the error of a client that the server refuses: its plan, model or version differs, or its stage has already joined.
 // It is bad input.
@@ -92,7 +92,7 @@ func decode(body []byte, v any) error {
 	return nil
 }
 
-// headerBytes of a frame: length of the body (4), kind (1), zeros (3), iteration (8), micro-batch (4), zeros (4).
+// headerBytes of a frame, little-endian: length of the body (4), kind (1), zeros (3), iteration, from 0 (8), micro-batch, from 0 (4), zeros (4).
 const headerBytes = 24
 
 // maxControlBytes is the length of the longest body in JSON.

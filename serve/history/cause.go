@@ -53,7 +53,7 @@ func norm(values []float64) float64 {
 }
 
 // blame names the causes of slow nodes. Normal is what other nodes of the device take. A node that is the only one of its device is compared with its own
-// best, so far as the other nodes have not become slower, too. What its data take is not compared where they take longer than its compute.
+// best, times the slowdown of all nodes since. Where a node's data take longer than its compute, they are the cause without a comparison.
 func (h *History) blame(perf []cluster.Performance, report *cluster.Report) {
 	slowest := 0.0
 	for i := range report.Nodes {
@@ -152,7 +152,7 @@ func (h *History) blame(perf []cluster.Performance, report *cluster.Report) {
 	}
 }
 
-// Cause is what makes a node slow, and that in words, with the remedy.
+// Cause is what makes a node slow, and a sentence that says so and names the remedy.
 func (h *History) Cause(i int) (Cause, string) {
 	w, name := &h.works[i], h.cluster.Nodes[i].Name
 	switch w.cause {

@@ -52,14 +52,14 @@ type History struct {
 	problem  string
 	link     float64 // seconds that are normal for a message; 0: not known
 	exchange float64 // share of a round that the exchange of gradients takes
-	absurd   int     // round of the newest line about reports that cannot be; 0: none
-	strange  int     // so many of these were told of
+	absurd   int     // round of the newest line about impossible reports; 0: none
+	strange  int     // number of impossible values in that line
 }
 
-// Keep is what must not be forgotten.
+// Keep encodes the history for a snapshot.
 func (h *History) Keep() ([]byte, error) { return state.Encode(h) }
 
-// Recall makes it what the kept one was, of a process group on c; nil: there is none. After an error it is empty.
+// Recall restores what Keep encoded, for a process group on c (nil: none has started). After an error the history is empty.
 func (h *History) Recall(kept []byte, c *cluster.Cluster) error {
 	*h = History{cluster: c}
 	err := state.Decode(kept, h)
@@ -209,7 +209,7 @@ func (h *History) passedOver(at time.Duration, control *agent.Control) {
 		return
 	}
 	h.absurd, h.strange = max(h.rounds, 1), n
-	h.Note(at, "problem", "reports said what cannot be: "+a.String())
+	h.Note(at, "problem", "reports held impossible values, which were ignored: "+a.String())
 }
 
 // Strange counts the impossible values in a job's reports.
@@ -225,7 +225,7 @@ type belief struct {
 	strange   int     // decisions in a row that differ from it much
 }
 
-// tempo are the nodes of which the next line about paces tells. Of many nodes one or another changes all the time.
+// tempo collects the nodes that the next line about paces names: one line for all that changed within a minute.
 type tempo struct {
 	changed []tempoOf
 	told    time.Duration // when the newest line was written; 0: none was
@@ -249,7 +249,7 @@ func (t *tempo) text() string {
 	if len(names) > mostNamed+1 {
 		text += fmt.Sprintf("; %d slower, %d faster", slower, len(names)-slower)
 	}
-	return "another pace: " + text
+	return "changed pace: " + text
 }
 
 const (
@@ -259,7 +259,7 @@ const (
 	paceEvery  = time.Minute
 )
 
-// follow tells of nodes that became faster or slower for good.
+// follow notes nodes that became faster or slower for good.
 func (h *History) follow(at time.Duration, perf []cluster.Performance) {
 	for i := range h.paces {
 		p := &h.paces[i]

@@ -196,7 +196,7 @@ func TestTempo(t *testing.T) {
 	for _, l := range h.View(0).Log[1:] {
 		told = append(told, l.Text)
 	}
-	want := []string{"another pace: n1 2 times as slow", "another pace: n5 5 times as fast, n3 3 times as slow, n1 2 times as fast and 2 more; 3 slower, 2 faster"}
+	want := []string{"changed pace: n1 2 times as slow", "changed pace: n5 5 times as fast, n3 3 times as slow, n1 2 times as fast and 2 more; 3 slower, 2 faster"}
 	if !slices.Equal(told, want) {
 		t.Errorf("%q", told)
 	}
@@ -251,7 +251,7 @@ func TestStory(t *testing.T) {
 	}
 	r = run(t, &h, control, a, r, 22, 18, 0.03, 0.01, 0.01, 0.02)
 	r = run(t, &h, control, a, r, 40, 10, 0.03, 0, 0.01, 0.02)
-	if v := h.View(0); v.Nodes.State[1] != "silent" && v.Nodes.State[1] != "tried" || v.Nodes.State[2] != "in" || !strings.Contains(v.Nodes.Why[1], "nothing came of it") && v.Nodes.State[1] == "silent" {
+	if v := h.View(0); v.Nodes.State[1] != "silent" && v.Nodes.State[1] != "tried" || v.Nodes.State[2] != "in" || !strings.Contains(v.Nodes.Why[1], "no gradient came") && v.Nodes.State[1] == "silent" {
 		t.Errorf("%+v", v.Nodes)
 	}
 	r = run(t, &h, control, a, r, 50, 400, 0.03, 0.01, 0.01, 0.02)
@@ -260,7 +260,7 @@ func TestStory(t *testing.T) {
 	for _, l := range h.View(0).Log {
 		story = append(story, l.Kind+" "+l.Text)
 	}
-	want := []string{"job the job was created", "start start 1 of the process group: 4 ranks, global batch 400", "pace another pace: n0 2.9 times as slow", "out left out, as nothing came of it: n1", "back back, and taking part again: n1", "pace another pace: n0 3 times as fast"}
+	want := []string{"job the job was created", "start start 1 of the process group: 4 ranks, global batch 400", "pace changed pace: n0 2.9 times as slow", "out left out, as no gradient came: n1", "back back, and taking part again: n1", "pace changed pace: n0 3 times as fast"}
 	if len(story) != len(want) {
 		t.Fatalf("%q", story)
 	}

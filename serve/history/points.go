@@ -161,8 +161,8 @@ func even(c *cluster.Cluster) []int {
 }
 
 // predict says how many samples a round of equal shares would have had, and how long it would have taken; 0: not known.
-// What a node took in this round is scaled to its equal share by the form of its line; of a node that was not measured
-// now the parameters speak, and one that never was is left out. What the round took beyond its slowest node
+// A node's time in this round is scaled to its equal share by its line. A node that was not measured in this round counts
+// with its parameters, and one that never was is left out. What the round took beyond its slowest node
 // (communication, the optimizer) would have been the same.
 func (h *History) predict(perf []cluster.Performance, report *cluster.Report) (samples, seconds float64) {
 	slowest := 0.0

@@ -8,9 +8,9 @@ import (
 // View is what is told of a job at once.
 type View struct {
 	Seq      int     `json:"-"` // number of the newest that it tells of
-	Complete bool    `json:"complete" doc:"It tells all that is remembered; else what is new since the event before"`
-	Last     float64 `json:"last" doc:"When the newest round was reported, in seconds since the job was created; 0: none was"`
-	Names    *Names  `json:"names,omitempty" doc:"Of the nodes, where a process group has started"`
+	Complete bool    `json:"complete" doc:"true: the event has everything that is kept; false: what is new since the event before"`
+	Last     float64 `json:"last" doc:"When the newest round was reported, in seconds since the job was created; 0: no round yet"`
+	Names    *Names  `json:"names,omitempty" doc:"Names of the nodes; absent until a process group has started"`
 	Nodes    Nodes   `json:"nodes"`
 	Rounds   Rounds  `json:"rounds"`
 	Lanes    []Lane  `json:"lanes" nullable:"false" doc:"The newest rounds by node"`
@@ -21,39 +21,39 @@ type View struct {
 type Names struct {
 	Nodes   []string `json:"nodes" nullable:"false"`
 	Devices []string `json:"devices" nullable:"false"`
-	Lines   []string `json:"lines" nullable:"false" doc:"Whose shares are told over time: the nodes', or of more than 64 nodes five lines for each device: the least share, the lower quartile, the median, the upper quartile and the most"`
-	Of      []string `json:"of" nullable:"false" doc:"Their devices"`
+	Lines   []string `json:"lines" nullable:"false" doc:"Names of the lines of shares over time: one for each node or, with more than 64 nodes, five for each device: minimum, lower quartile, median, upper quartile and maximum of its shares"`
+	Of      []string `json:"of" nullable:"false" doc:"Devices of the lines"`
 }
 
 // Nodes are what is known of a job's nodes, in rank order.
 type Nodes struct {
-	Share      []int     `json:"share" nullable:"false" doc:"Samples of the newest sizes"`
-	MicroBatch []int     `json:"micro_batch" nullable:"false" doc:"Largest that it is given"`
-	Seconds    []float64 `json:"seconds" nullable:"false" doc:"Of compute in the newest round; 0: not known"`
-	Input      []float64 `json:"input" nullable:"false" doc:"Seconds that its data took beyond that"`
-	Wait       []float64 `json:"wait" nullable:"false" doc:"Seconds that it waited for others in it"`
-	State      []string  `json:"state" nullable:"false" doc:"in, late, refused, lost, absent (of the newest round), new, tried, or why it is left out"`
-	Cause      []Cause   `json:"cause" nullable:"false" enum:",input,compute,network,machine" doc:"What makes it slow; empty: it is not"`
-	Changed    []float64 `json:"changed" nullable:"false" doc:"When its share last changed by more than 5%, in seconds since the job was created"`
-	Why        []string  `json:"why,omitempty" doc:"Of its last change, in words; of at most 64 nodes"`
+	Share      []int     `json:"share" nullable:"false" doc:"Share of the node in the newest sizes, in samples"`
+	MicroBatch []int     `json:"micro_batch" nullable:"false" doc:"Largest micro-batch that the node is given"`
+	Seconds    []float64 `json:"seconds" nullable:"false" doc:"Seconds of compute in the newest round; 0: not known"`
+	Input      []float64 `json:"input" nullable:"false" doc:"Seconds that the data took beyond the compute"`
+	Wait       []float64 `json:"wait" nullable:"false" doc:"Seconds that the node waited for others in the newest round"`
+	State      []string  `json:"state" nullable:"false" doc:"State in the newest round (in, late, refused, lost, absent), new, tried, or why the node is left out"`
+	Cause      []Cause   `json:"cause" nullable:"false" enum:",input,compute,network,machine" doc:"What makes the node slow; empty: it is not slow"`
+	Changed    []float64 `json:"changed" nullable:"false" doc:"When the node's share last changed by more than 5%, in seconds since the job was created"`
+	Why        []string  `json:"why,omitempty" doc:"Why the node's share last changed, in words; only with up to 64 nodes"`
 }
 
 // Rounds are what rounds came to, one or several at a time.
 type Rounds struct {
-	Number  []int       `json:"number" nullable:"false" doc:"Of the round, from 1, in all generations"`
-	At      []float64   `json:"at" nullable:"false" doc:"When it was reported, in seconds since the job was created"`
-	Seconds []float64   `json:"seconds" nullable:"false" doc:"That a round took"`
-	Goodput []float64   `json:"goodput" nullable:"false" doc:"Samples per second, each with what it is worth to the model"`
-	Even    []float64   `json:"even" nullable:"false" doc:"The same for equal shares: a prediction by the measured times; 0: not known"`
-	Idle    []float64   `json:"idle" nullable:"false" doc:"Share of the nodes' time that they waited for others, 0..1"`
-	Shares  [][]float32 `json:"shares" nullable:"false" doc:"By line; null: of other nodes"`
+	Number  []int       `json:"number" nullable:"false" doc:"Number of the round, from 1, counted through all generations"`
+	At      []float64   `json:"at" nullable:"false" doc:"When the round was reported, in seconds since the job was created"`
+	Seconds []float64   `json:"seconds" nullable:"false" doc:"Duration of the round in seconds"`
+	Goodput []float64   `json:"goodput" nullable:"false" doc:"Samples per second, each weighted by its worth to the model"`
+	Even    []float64   `json:"even" nullable:"false" doc:"Goodput predicted for equal shares from the measured times; 0: not known"`
+	Idle    []float64   `json:"idle" nullable:"false" doc:"Share of the nodes' time spent waiting for others, 0..1"`
+	Shares  [][]float32 `json:"shares" nullable:"false" doc:"Shares by line; null: the round had other nodes"`
 }
 
 // Lane is a round by node.
 type Lane struct {
 	Number  int       `json:"number"`
 	Wait    float64   `json:"wait" doc:"Seconds that the round took"`
-	Seconds []float32 `json:"seconds" nullable:"false" doc:"Of compute and input by node; of a late one, so far"`
+	Seconds []float32 `json:"seconds" nullable:"false" doc:"Seconds of compute and input by node; for a late node so far"`
 	Status  string    `json:"status" doc:"A digit for each node: 0 absent, 1 in, 2 late, 3 refused, 4 lost"`
 }
 

@@ -74,7 +74,7 @@ func (c *change) text() string {
 		}
 		return text
 	case c.trial:
-		return fmt.Sprintf("tried with %s, to see whether it is of use again: it was left out as %s", count(c.to, "sample"), c.why)
+		return fmt.Sprintf("on trial with %s: it was left out as %s", count(c.to, "sample"), c.why)
 	case c.first && c.profiled:
 		return fmt.Sprintf("%s at the start, by its profile and what was known of its pace", count(c.to, "sample"))
 	case c.first:
@@ -98,7 +98,7 @@ func (c *change) text() string {
 
 // reasons say why a node is left out.
 var reasons = map[agent.Why]string{
-	agent.Away: "it is away", agent.TooSlow: "the others are done sooner without it", agent.Silent: "nothing came of it",
+	agent.Away: "it is away", agent.TooSlow: "the others finish sooner without it", agent.Silent: "no gradient came",
 	agent.NoMemory: "its memory does not hold its smallest micro-batch",
 }
 
@@ -159,7 +159,7 @@ func Details(e *agent.Explanation) []string {
 	say := func(format string, args ...any) { d = append(d, fmt.Sprintf(format, args...)) }
 	m := e.Measured
 	if m == nil {
-		say("Nothing was measured yet: its share follows from its profile, or is an even one.")
+		say("Nothing has been measured yet: its share follows from its profile, or is an equal one.")
 		return d
 	}
 	switch m.Status {
@@ -169,21 +169,25 @@ func Details(e *agent.Explanation) []string {
 		say("Newest round: %s.", m.Status)
 	}
 	if e.PassedOver != "" {
-		say("Passed over, as it cannot be: %s.", e.PassedOver)
+		say("Ignored, as it is impossible: %s.", e.PassedOver)
 	}
 	say("Believed to take %.3g times as long as its profile or first measurement says, %.3g before; over the long run %.3g. One round's time is uncertain by %.1f%%.",
 		e.After.Slowdown, e.Before.Slowdown, e.After.Level, 100*e.After.Deviation)
 	if c := e.Chosen; c != nil {
-		say("Chosen: %s, which moved the belief by %.0f%% of what was new, and a margin of %.2g deviations for noise.", c.Trust, 100*e.After.Gain, e.After.Margin)
+		say("Chosen: %s, which moved the belief by %.0f%% of the difference, and a margin of %.2g deviations for noise.", c.Trust, 100*e.After.Gain, e.After.Margin)
 	}
 	if lag := e.After.Lag; lag != 0 {
 		say("It changes gradually: planned for %+.1f%% beyond the belief.", 100*lag)
 	}
 	if e.Guarded {
-		say("The network is overruled: its rounds of late were longer than the model's would have been.")
+		say("The network is not used: its recent rounds made less progress than the model's would have made.")
 	}
 	if n := len(e.OutOfRange); n > 0 {
-		say("The network is not used: %q is outside what it saw in training, and %d more.", e.OutOfRange[0].Feature, n-1)
+		more := ""
+		if n > 1 {
+			more = fmt.Sprintf(" and %d more", n-1)
+		}
+		say("The network is not used: outside its range of training: %q%s.", e.OutOfRange[0].Feature, more)
 	}
 	if p := e.Part; p != nil {
 		say("Taking part: %s.", p.Why)
@@ -191,7 +195,7 @@ func Details(e *agent.Explanation) []string {
 			say("%s in a row did not come.", count(p.Lost, "gradient"))
 		}
 		if p.Cost > 0 {
-			say("The last time that it was waited for cost the others %.3g rounds.", p.Cost)
+			say("Waiting for it cost the others %.3g rounds the last time.", p.Cost)
 		}
 		if p.Next > e.Round {
 			say("It is tried again in about %s.", count(p.Next-e.Round, "round"))

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A journal has room for further jobs while so much is free, and for reports of those that there are while a quarter of it is. The rest is for snapshots and
+// A journal has room for further jobs while so much is free, and for reports of existing jobs while a quarter of it is free. The rest is for snapshots and
 // removals, which free room.
 const (
 	freeShare = 20        // one part in so many of the limit of bytes, or of the disk
@@ -53,7 +53,7 @@ func (j *Journal) Writable() error {
 	return j.spare(4)
 }
 
-// spare is an error where a part of what must be free for further jobs, one in so many, is not.
+// spare is an error if less is free than one part in so many of what further jobs need.
 func (j *Journal) spare(part uint64) error {
 	if j.server == nil {
 		return nil

@@ -54,7 +54,7 @@ const noResources jetstream.ErrorCode = 10023
 // Errors of Append.
 var (
 	ErrStale = errors.New("journal: another service has written since")
-	ErrFull  = errors.New("journal: its limit of bytes is reached; delete jobs that are over")
+	ErrFull  = errors.New("journal: its limit of bytes (--max-bytes) is reached; delete jobs that are over")
 )
 
 // Options of Open: Dir or URL.
@@ -227,7 +227,7 @@ func subject(job string) string {
 	return prefix + strings.ReplaceAll(url.PathEscape(job), ".", "%2E")
 }
 
-// Jobs are the names of the jobs that there is something of, sorted.
+// Jobs are the names of all jobs that have messages, sorted.
 func (j *Journal) Jobs(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, j.answer())
 	defer cancel()
@@ -304,8 +304,8 @@ func (j *Journal) publish(ctx context.Context, subject string, message []byte, o
 	return nil, fmt.Errorf("journal: %w", err)
 }
 
-// answer is how long a question may take. The server within the process answers as soon as the disk lets it: where that stalls for seconds there is nobody else to
-// ask, and a job of which nobody knows what is kept would have to be read anew.
+// answer is how long a question may take. The server within the process answers as soon as the disk lets it: if the disk stalls for seconds there is nobody else to
+// ask, and giving up would mean to read the job again.
 func (j *Journal) answer() time.Duration {
 	if j.server != nil {
 		return patience
@@ -316,7 +316,7 @@ func (j *Journal) answer() time.Duration {
 // Shared says whether other services may write, too.
 func (j *Journal) Shared() bool { return j.server == nil }
 
-// Room is ErrFull where the limit of bytes leaves room for the jobs that there are alone, and a *DiskError where the disk of the server within the process does.
+// Room is ErrFull if the limit of bytes leaves no room for further jobs, and a *DiskError if the disk of the server within the process leaves none.
 func (j *Journal) Room(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, j.answer())
 	defer cancel()

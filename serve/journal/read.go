@@ -26,7 +26,7 @@ func (j *Journal) Read(ctx context.Context, job string, after uint64, each func(
 	}
 }
 
-// get asks for a message, nil if there is none. A question whose answer is lost with a server is asked no longer than one that reports waits.
+// get asks for a message, nil if there is none. If the answer is lost with a server, it asks again only as long as a report may wait.
 func (j *Journal) get(ctx context.Context, ask func(context.Context) (*jetstream.RawStreamMsg, error)) (*jetstream.RawStreamMsg, error) {
 	ctx, cancel := context.WithTimeout(ctx, j.answer())
 	defer cancel()

@@ -311,7 +311,7 @@ func TestFolded(t *testing.T) {
 		t.Errorf("%d lines: %s", n, p.text("log"))
 	}
 	p.run(chromedp.Click("#log summary"))
-	p.wait(`document.getElementById("log").innerText.includes("nothing came of it: n3")`)
+	p.wait(`document.getElementById("log").innerText.includes("no gradient came: n3")`)
 	for _, f := range faults(p) {
 		t.Error(f)
 	}

@@ -140,7 +140,7 @@ function showHead(job, j, now) {
   fact("Round", n ? seconds(usual(r)) : "–", count(j.rounds, "round") + ", " + whole(j.samples) + " samples");
   fact("Taking part", whole(j.rank_count - j.left_out), j.left_out ? "of " + whole(j.rank_count) + "; " + whole(j.left_out) + " left out" : "all nodes");
   fact("Last report", job.last > 0 ? ago((now - job.created) / 1000 - job.last) : "–", job.last > 0 ? clock(job.created + 1000 * job.last) : "no round was reported yet");
-  fact("Reports not learnt from", whole(j.absurd + (j.reports.malformed ?? 0)), [j.absurd ? whole(j.absurd) + " absurd" : "", ...refused].filter(Boolean).join(", ") || "none was absurd or refused");
+  fact("Reports ignored", whole(j.absurd + (j.reports.malformed ?? 0)), [j.absurd ? whole(j.absurd) + " impossible" : "", ...refused].filter(Boolean).join(", ") || "none was impossible or refused");
 }
 
 function fact(name, value, more) {
@@ -156,7 +156,7 @@ function trouble(job, j, now) {
   if (j.problem) return ["No new sizes: " + j.problem, true];
   if (j.generation === 0) return ["No process group has registered. The job's ranks do so when they start.", false];
   const quiet = (now - job.created) / 1000 - job.last;
-  if (job.last > 0 && quiet > Math.max(30, 10 * usual(job.rounds))) return ["No round was reported since " + clock(job.created + 1000 * job.last) + ". The job may have ended, or hang.", false];
+  if (job.last > 0 && quiet > Math.max(30, 10 * usual(job.rounds))) return ["No round was reported since " + clock(job.created + 1000 * job.last) + ". The job may have ended, or it hangs.", false];
   if (j.paused) return ["Paused: sizes stay as they are.", false];
   return ["", false];
 }

@@ -300,7 +300,7 @@ func printStep(a *cli.App, p planned) {
 	if slices.Max(p.BatchesPerStep) > 1 {
 		fmt.Fprintf(a.Out, "Batches a step: %s; a rank adds up their gradients; with --micro-batches 1 every rank has one, and steps are smaller.\n", batchesPerStep(p.BatchesPerStep))
 	}
-	fmt.Fprintln(a.Out, "All this is of one predicted epoch. Other epochs have some steps more or fewer; the smaller the data set, the more they differ.")
+	fmt.Fprintln(a.Out, "These figures are for one predicted epoch. Other epochs have some steps more or fewer; the smaller the data set, the more they differ.")
 }
 
 // batchesPerStep lists the ranks by how many batches they have.

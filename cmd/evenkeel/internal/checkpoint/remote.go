@@ -126,7 +126,7 @@ func (d *downloadCmd) Run(a *cli.App) error {
 	defer clear()
 	got, faults, err := s.Download(a.Ctx, d.Out, d.Step, checkpoint.Options{})
 	for _, f := range faults {
-		a.Log.Warn().Msg("passed over: " + f.Error())
+		a.Log.Warn().Msg("skipped: " + f.Error())
 	}
 	if d.Step != nil && errors.Is(err, remote.ErrNone) {
 		steps, failed := s.Steps(a.Ctx)

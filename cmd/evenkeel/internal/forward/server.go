@@ -76,7 +76,7 @@ const maxRanks = 128
 // Run runs the command.
 func (c *serveCmd) Run(a *cli.App) (err error) {
 	if c.Ranks < 2 || c.Ranks > maxRanks {
-		return badinput.Errorf("--ranks is %d; 2 to %d", c.Ranks, maxRanks)
+		return badinput.Errorf("--ranks %d: must be 2 to %d", c.Ranks, maxRanks)
 	}
 	if err := os.MkdirAll(c.Store, 0o700); err != nil {
 		return badinput.Wrap(err)

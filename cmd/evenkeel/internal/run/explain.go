@@ -117,19 +117,19 @@ func part(e *agent.Explanation) []string {
 	}
 	switch {
 	case p.Trial:
-		text = "tried with its least share: left out as " + p.Why
+		text = "on trial with its least share: left out as " + p.Why
 		if losses != "" {
 			text += ", " + losses
 		}
 	case p.Why == agent.TakesPart.String():
-		text = "still, though " + losses + ": most hangs pass with a restart"
+		text = "yes, though " + losses + ": most hangs end with a restart"
 	case p.Why == agent.Silent.String():
 		text = fmt.Sprintf("left out as silent since round %d: %s", p.Since, losses)
 		if losses == "" {
 			text = fmt.Sprintf("left out as silent since round %d", p.Since)
 		}
 	case p.Why == agent.TooSlow.String():
-		text = "left out as too slow: the others are done sooner without it"
+		text = "left out as too slow: the others finish sooner without it"
 	default:
 		text = "left out as " + p.Why
 	}

@@ -121,7 +121,7 @@ func warnLeftOut(a *cli.App, sizes export.Sizes) {
 		}
 	}
 	if len(out) > 0 {
-		a.Log.Warn().Msgf("no share for %s: the others finish a round sooner without; start no rank there", some(out))
+		a.Log.Warn().Msgf("no share for %s: the others finish a round sooner alone; start no rank there", some(out))
 	}
 }
 

@@ -148,12 +148,12 @@ func settleLimits(a *cli.App, path string, c *cluster.Cluster, limits *memory.Le
 		}
 	}
 	if len(full) > 0 {
-		a.Log.Warn().Msgf("when %s ended, the memory of %s did not hold the smallest micro-batch; the sizes count on it all the same: leave it out, lower micro_batch.least, or give more memory", path, some(full))
+		a.Log.Warn().Msgf("when %s ended, the memory of %s did not hold the smallest micro-batch; the sizes include it nevertheless: leave it out, lower micro_batch.least, or give more memory", path, some(full))
 	}
 }
 
-// silent names the nodes of c that a logged round of another cluster left out because nothing
-// came of them.
+// silent names the nodes of c that a logged round of another cluster left out because no
+// gradient came from them.
 func silent(e *runlog.Entry, logged, c *cluster.Cluster) []string {
 	var names []string
 	for _, o := range e.LeftOut {
@@ -164,11 +164,11 @@ func silent(e *runlog.Entry, logged, c *cluster.Cluster) []string {
 	return names
 }
 
-// warnSilent names the nodes that a run left out when it ended because nothing came of them.
+// warnSilent names the nodes that a run left out when it ended because no gradient came from them.
 // The sizes have a share for each: whether the node is back, only its owner knows.
 func warnSilent(a *cli.App, run string, names []string) {
 	if len(names) > 0 {
-		a.Log.Warn().Msgf("when %s ended, no gradient had come of %s; the sizes count on it all the same", run, some(names))
+		a.Log.Warn().Msgf("when %s ended, no gradient had come from %s; the sizes include it nevertheless", run, some(names))
 	}
 }
 

@@ -95,8 +95,8 @@ func TestLogSaysWhoIsLeftOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(text, `"left_out":"too slow"`) || !strings.Contains(notes, "no share for far: the others finish a round sooner without") ||
-		!regexp.MustCompile(`when .*run.jsonl ended, no gradient had come of a10g-\d`).MatchString(notes) {
+	if !strings.Contains(text, `"left_out":"too slow"`) || !strings.Contains(notes, "no share for far: the others finish a round sooner alone") ||
+		!regexp.MustCompile(`when .*run.jsonl ended, no gradient had come from a10g-\d`).MatchString(notes) {
 		t.Error(text, notes)
 	}
 	if why["too slow"] < 50 || why["silent"] < 1 || probes < 4 {

@@ -107,7 +107,7 @@ func (w *watch) outside() []string {
 		}
 		if len(names) > 0 {
 			lines = append(lines, fmt.Sprintf("Left out at the end: %s: %s.", some(names), map[agent.Why]string{
-				agent.TooSlow: "the others finish sooner without", agent.Silent: "no gradient came",
+				agent.TooSlow: "the others finish sooner without it", agent.Silent: "no gradient came",
 				agent.NoMemory: "memory does not hold the smallest micro-batch",
 			}[why]))
 		}

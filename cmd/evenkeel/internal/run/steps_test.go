@@ -44,7 +44,7 @@ collect: {deadline: auto}
 		`(?m)^a10g-0 .* 5\d = 1\dx4\S* .* 5\d  in$`,
 		`(?m)^far .* too slow$`,
 		`Rounds end at a deadline: [0-9.]+ samples were handed in per round in the mean, the global batch is 100\.`,
-		`Left out at the end: far: the others finish sooner without\.`,
+		`Left out at the end: far: the others finish sooner without it\.`,
 	} {
 		if !regexp.MustCompile(want).MatchString(text) {
 			t.Errorf("no %s in\n%s", want, text)

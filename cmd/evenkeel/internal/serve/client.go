@@ -53,7 +53,7 @@ func newClient(at string, env func(string) string) (*client, error) {
 		one = strings.TrimSpace(one)
 		u, err := url.Parse(one)
 		if err == nil && (u.User != nil || u.RawQuery != "") {
-			return nil, badinput.New("--url: the address holds more than a host and a port; a token goes into EVENKEEL_TOKEN")
+			return nil, badinput.New("--url: the address must have a host and a port only; give a token in EVENKEEL_TOKEN")
 		}
 		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 			return nil, badinput.Errorf("--url: %q is not the address of a service; write http://127.0.0.1:7070, for example, or several separated by commas", one)

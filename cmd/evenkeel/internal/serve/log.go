@@ -88,7 +88,7 @@ func (l *jobLog) close() error {
 	case l.err != nil:
 		return l.err
 	case l.behind:
-		return errors.Join(err, fmt.Errorf("--log: the disk was %d rounds behind: the log ends there; write it to a faster one", unwritten))
+		return errors.Join(err, fmt.Errorf("--log: the disk was %d rounds behind, so the log ends early; write it to a faster disk", unwritten))
 	}
 	return err
 }

@@ -20,6 +20,6 @@ func notify(log zerolog.Logger, state string) {
 		_ = conn.Close()
 	}
 	if err != nil {
-		log.Warn().Err(err).Msg("the service manager cannot be told: " + state)
+		log.Warn().Err(err).Msg("systemd could not be notified: " + state)
 	}
 }

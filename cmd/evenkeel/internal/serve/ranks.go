@@ -58,7 +58,7 @@ func (r *ranks) register(ctx context.Context, patience time.Duration) (export.Si
 		}, &out)
 	})
 	if err == nil && len(out.Sizes.Nodes) != len(r.given) {
-		err = fmt.Errorf("%s: sizes for %d ranks, there are %d", r.Job, len(out.Sizes.Nodes), len(r.given))
+		err = fmt.Errorf("%s: the service sent sizes for %d ranks; the job has %d", r.Job, len(out.Sizes.Nodes), len(r.given))
 	}
 	return out.Sizes, err
 }

@@ -115,7 +115,7 @@ func (c *Cmd) contradictions(a *cli.App) error {
 	case c.NATSCreds != "" && c.NATS == "":
 		return badinput.New("--nats-creds has no effect without --nats")
 	case len(c.Command) > 0 && (c.State != "" || c.NATS != ""):
-		return badinput.New("--state and --nats keep jobs beyond the service, which ends with its command; leave them out, or the command")
+		return badinput.New("--state and --nats have no use with a command, as the service ends with its command; leave them out, or the command")
 	}
 	return nil
 }

@@ -84,7 +84,7 @@ func (c *WorkersCmd) Run(a *cli.App) error {
 		return err
 	}
 	if cl.Choices.MostBatch > 0 {
-		return badinput.Errorf("%s: global_batch: goes from %d to %d; that of a running job stays as it is: give one number", c.Cluster, cl.Choices.LeastBatch, cl.Choices.MostBatch)
+		return badinput.Errorf("%s: global_batch: is a range, %d to %d; a running job keeps one global batch: give one number", c.Cluster, cl.Choices.LeastBatch, cl.Choices.MostBatch)
 	}
 	conditions := file.Conditions.Conditions
 	if c.Conditions != "" {
