@@ -80,7 +80,7 @@ def plan(sizes: Any, names: List[str], era: int = 0) -> Plan:
     """The plan in a sizes file of version 3 that the service handed out; ValueError if it is not one for these ranks."""
     try:
         if sizes["version"] != 3 or [n["name"] for n in sizes["nodes"]] != names:
-            raise ValueError(f"version {sizes['version']} for {[n['name'] for n in sizes['nodes']]}, not 3 for {names}")
+            raise ValueError(f"it has sizes of version {sizes['version']} for ranks {[n['name'] for n in sizes['nodes']]}, where version 3 for {names} is expected")
         number, nodes, of_all = _whole(sizes["plan"], 1), sizes["nodes"], sizes.get("deadline")
         shares = [_whole(n["share"], 0) for n in nodes]
         micro = [_whole(n["micro_batch"], 1 if n["share"] else 0) for n in nodes]
@@ -95,7 +95,7 @@ def plan(sizes: Any, names: List[str], era: int = 0) -> Plan:
             [_number(o["seconds"], tiny) for o in own], [_number(o["micro_step_seconds"], tiny) for o in own], [_whole(o["least"], 1) for o in own], era,
         )  # fmt: skip
     except (KeyError, TypeError, AttributeError) as e:
-        raise ValueError(f"these are no sizes: {e!r}") from e
+        raise ValueError(f"it has no sizes: {e!r}") from e
 
 
 def _said(status: int, answer: Any) -> str:
@@ -162,7 +162,7 @@ class Connection:
         while some := response.read1(1 << 16):  # a time-out holds for one read: an answer that trickles would never end
             read, pieces = read + some, pieces + 1
             if time.monotonic() > until or len(read) > self._most or pieces > _READS + len(read) // _EACH:
-                raise ValueError(f"it does not end, after {len(read)} bytes in {pieces} pieces")
+                raise ValueError(f"the answer is too long or too slow: {len(read)} bytes in {pieces} pieces, and no end")
         if response.will_close:
             self.close()
         response.close()  # else the connection takes no further request
@@ -304,9 +304,9 @@ class Client(threading.Thread):
             _whole(answer.get("generation", 0), 0)
             new = plan(answer["sizes"], self._names, self._era)
             if sum(new.shares) > self._registration["global_batch"]:
-                raise ValueError(f"{sum(new.shares)} samples in a round, of a global batch of {self._registration['global_batch']}")
+                raise ValueError(f"its sizes have {sum(new.shares)} samples a round, more than the global batch of {self._registration['global_batch']}")
         except (ValueError, KeyError, TypeError, AttributeError) as e:
-            raise Gone(f"the answer is nonsense: {e}") from e
+            raise Gone(f"the answer is not one of the service's: {e}") from e
         with self._changed:
             if self.newest is None or new != self.newest:
                 self.newest = new

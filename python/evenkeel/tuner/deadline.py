@@ -236,6 +236,6 @@ class Samples:
     def used(self, counts):
         """How many of its block each rank used: the first ones."""
         if any(not 0 <= c <= len(b) for b, c in zip(self._blocks, counts)) or len(counts) != len(self._blocks):
-            raise ValueError(f"{counts} samples of blocks of {[len(b) for b in self._blocks]}")
+            raise ValueError(f"ranks used {counts} samples, of blocks that hold {[len(b) for b in self._blocks]}")
         self._order = [s for b, c in zip(self._blocks, counts) for s in b[c:]] + self._order
         self._blocks = None

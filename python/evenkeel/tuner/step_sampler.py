@@ -27,7 +27,7 @@ class Steps:
         self.rank = rank if rank is not None else dist.get_rank() if spread else 0
         self.length, self.global_batch, self.steps, self.first, self.seed = length, global_batch, steps, first, seed
         if length < 1 or not 0 <= first or not 0 <= self.rank < self.ranks:
-            raise ValueError(f"{length} samples, from step {first} on, rank {self.rank} of {self.ranks}")
+            raise ValueError(f"length {length}, first {first}, rank {self.rank} of {self.ranks}: give a sample or more, a first step from 0, and a rank below ranks")
         if global_batch < self.ranks:
             raise ValueError(f"global_batch is {global_batch}, which is less than a sample for each of {self.ranks} ranks")
         self._epoch, self._order = -1, None
