@@ -212,6 +212,14 @@ JOBS = {
 }
 
 
+def job(name, rounds, tuned):
+    """One rank's side: samples per second of all ranks, from the first forward pass to the end."""
+    data, done = Data(rounds), []
+    Pace.forward = noted(Pace.forward, done)
+    JOBS[name][1](data, tuned)
+    return len(data) / (time.perf_counter() - done[0])
+
+
 def child(rank, port, name, rounds, tuned, results):
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -220,12 +228,9 @@ def child(rank, port, name, rounds, tuned, results):
         dist.init_process_group("gloo", rank=rank, world_size=len(PACES))
     with open(os.environ.get("TRAINERS_LOG", os.devnull), "a") as log:
         os.dup2(log.fileno(), 1), os.dup2(log.fileno(), 2)
-    data, done = Data(rounds), []
-    Pace.forward = noted(Pace.forward, done)
-    JOBS[name][1](data, tuned)
-    ended = time.perf_counter()
+    speed = job(name, rounds, tuned)
     if rank == 0:
-        results.put(len(data) / (ended - done[0]))
+        results.put(speed)
     dist.barrier()
 
 
@@ -240,7 +245,6 @@ def noted(forward, done):
 
 
 def run(name, rounds, tuned, url=""):
-    """Samples per second of one job, from its first forward pass to its end."""
     os.environ.pop("EVENKEEL_URL", None)
     if url:
         os.environ["EVENKEEL_URL"] = url
