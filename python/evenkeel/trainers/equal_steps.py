@@ -1,6 +1,6 @@
 """Equal micro-steps of unequal sizes: for ranks that meet in every micro-step (FSDP, HSDP, DeepSpeed), and for trainers that have a loop of their own.
 
-    tuner = evenkeel.EqualSteps(model)                                      # after fully_shard, deepspeed.initialize, accelerator.prepare, ...
+    tuner = evenkeel.EqualSteps(model)                                      # after fully_shard, accelerator.prepare, ...
     loader = tuner.loader(data, global_batch=256, micro_steps=4)            # and arguments of DataLoader
     for x, y in tuner.steps(loader):
         (criterion(model(x), y) * tuner.scale).backward()                   # mean over its samples
@@ -12,6 +12,7 @@ forward passes without waits (forward_time.py). Once a round the ranks exchange 
 the device nor holds up the step: it is read a round later. Sizes come from the service, or from the ranks themselves (tuner/local.py).
 """
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -78,6 +79,7 @@ class EqualSteps:
         self._asked = False  # the loop read synchronised in the last micro-step
         self._weight: float | None = None
         self._weights = 0.0  # of this rank in this round
+        self._ahead: tuple[list[float], float] | None = None  # the weights of this rank's micro-steps, known before them, and of all ranks together
         self._input = InputTime(0)
         self._loaded, self._waited = 0, 0.0  # micro-batches handed out beyond those done; seconds for them in this round
         self._began: float | None = None
@@ -100,6 +102,8 @@ class EqualSteps:
 
     def watch(self, model: torch.nn.Module) -> None:
         """Takes the times of this model, which is wrapped already."""
+        if hasattr(model, "is_gradient_accumulation_boundary") and not self._divided:
+            raise Usage("DeepSpeed's engine counts and divides by itself: use evenkeel.trainers.deepspeed.Tune(engine)")
         if self._model is not model:
             if self._time is not None:
                 self._time.close()
@@ -111,6 +115,7 @@ class EqualSteps:
             self._register()
         self._learn()
         self._step, self._loaded, self._waited, self._began, self._input = 0, 0, 0.0, None, InputTime(workers)
+        self._ahead = None
 
     def _register(self) -> None:
         if not dist.is_initialized():
@@ -129,17 +134,27 @@ class EqualSteps:
 
     # A micro-step.
 
-    def steps(self, loader: Loader) -> Iterator[Any]:
-        """The micro-steps of an epoch, or of what is left of it."""
-        for batch in loader:
+    def steps(self, loader: Loader, weight: Callable[[Any], float] | None = None) -> Iterator[Any]:
+        """The micro-steps of an epoch, or of what is left of it. weight(batch) is what the loss of a micro-step is a mean over, tokens for example: then the ranks
+        draw a round before it begins, and the gradient is the mean over those of all."""
+        for batch in loader if weight is None else self._weighed(loader, weight):
             self.start()
             try:
                 yield batch
             except GeneratorExit:  # the loop ends here: has the optimizer stepped?
-                if self._asked:
+                if self._over():
                     self.stop()
                 raise
             self.stop()
+
+    def _weighed(self, loader: Loader, weight: Callable[[Any], float]) -> Iterator[Any]:
+        source, o = iter(loader), self.order
+        while batches := list(itertools.islice(source, o.micro_steps)):
+            own = [float(weight(b)) if n else 0.0 for b, n in zip(batches, o.sizes(o.round))]
+            total = torch.tensor([sum(own)], dtype=torch.float64)
+            self.add_up(total)
+            self._ahead = own, float(total)
+            yield from batches
 
     def start(self) -> None:
         """A micro-step begins. Trainers whose loop is their own call it, and stop after its backward pass."""
@@ -165,14 +180,16 @@ class EqualSteps:
     def scale(self) -> float:
         """What to multiply the mean loss of this micro-step by."""
         counts = self.order.counts(self.order.round)
-        own = self.size if self._weight is None else self._weight
-        return own * len(counts) * (self.order.micro_steps if self._divided else 1) / sum(counts)
+        own, total = self.size if self._weight is None else self._weight, float(sum(counts))
+        if self._ahead is not None:
+            own, total = self._ahead[0][self._step], self._ahead[1]
+        return own * len(counts) * (self.order.micro_steps if self._divided else 1) / total if total else 0.0
 
     def weight(self, weight: float) -> None:
         """What this micro-step's loss is a mean over, tokens for example; 0 if there is nothing. Call it before scale is read, in each micro-step, and read synchronised
         after backward: that makes the gradient the mean over those of all ranks."""
         if self._divided or not 0 <= weight < float("inf"):
-            raise Usage("weight(): the optimizer steps within the trainer, before all weights are known" if self._divided else f"weight({weight!r}): give a number from 0")
+            raise Usage("weight(): the optimizer steps within the trainer, before all weights are known; give steps() a function of a batch" if self._divided else f"weight({weight!r}): give a number from 0")
         self._weight = float(weight) if self.size else 0.0
         self._weights += self._weight
 
@@ -184,6 +201,10 @@ class EqualSteps:
             self._correct()
         self._asked = last
         return last
+
+    def _over(self) -> bool:
+        """Within a micro-step: whether the optimizer has stepped, as far as the loop has said."""
+        return self._asked
 
     def _correct(self) -> None:
         """Gradients were divided by the samples of all ranks; they are to be divided by their weights."""
@@ -249,7 +270,7 @@ class EqualSteps:
 
     def state_dict(self) -> dict[str, Any]:
         """The job's position, after the newest complete round; for any number of ranks."""
-        return {"version": 1, "round": self.order.round + self._asked, **self._same}
+        return {"version": 1, "round": self.order.round + self._over(), **self._same}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continues from a state_dict. Call it before the loader is iterated."""
