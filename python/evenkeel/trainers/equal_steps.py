@@ -131,12 +131,14 @@ class EqualSteps:
 
     def steps(self, loader: Loader) -> Iterator[Any]:
         """The micro-steps of an epoch, or of what is left of it."""
+        if getattr(loader, "tuner", None) is not self:
+            raise Usage("steps() takes the loader of tuner.loader() itself: no other wraps it, skips in it or deals its batches out")
         for batch in loader:
             self.start()
             try:
                 yield batch
             except GeneratorExit:  # the loop ends here: has the optimizer stepped?
-                if self._asked:
+                if self._over():
                     self.stop()
                 raise
             self.stop()
@@ -150,6 +152,8 @@ class EqualSteps:
         self._weight, self._asked, self._time.active = None, False, True
 
     def stop(self) -> None:
+        if self._weight is not None and not self._asked and self._step == self.order.micro_steps - 1:
+            raise Usage("weight(): read synchronised after backward and before the optimizer steps; where the trainer steps by itself, give means over samples")
         if self._time is not None:
             self._time.active = False
         self._step, self._loaded, self._asked = self._step + 1, self._loaded - 1, False
@@ -171,8 +175,8 @@ class EqualSteps:
     def weight(self, weight: float) -> None:
         """What this micro-step's loss is a mean over, tokens for example; 0 if there is nothing. Call it before scale is read, in each micro-step, and read synchronised
         after backward: that makes the gradient the mean over those of all ranks."""
-        if self._divided or not 0 <= weight < float("inf"):
-            raise Usage("weight(): the optimizer steps within the trainer, before all weights are known" if self._divided else f"weight({weight!r}): give a number from 0")
+        if not 0 <= weight < float("inf"):
+            raise Usage(f"weight({weight!r}): give a number from 0")
         self._weight = float(weight) if self.size else 0.0
         self._weights += self._weight
 
@@ -184,6 +188,10 @@ class EqualSteps:
             self._correct()
         self._asked = last
         return last
+
+    def _over(self) -> bool:
+        """Within a micro-step: whether the optimizer has stepped, as far as the loop has said."""
+        return self._asked
 
     def _correct(self) -> None:
         """Gradients were divided by the samples of all ranks; they are to be divided by their weights."""
@@ -249,7 +257,7 @@ class EqualSteps:
 
     def state_dict(self) -> dict[str, Any]:
         """The job's position, after the newest complete round; for any number of ranks."""
-        return {"version": 1, "round": self.order.round + self._asked, **self._same}
+        return {"version": 1, "round": self.order.round + self._over(), **self._same}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continues from a state_dict. Call it before the loader is iterated."""
