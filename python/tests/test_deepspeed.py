@@ -28,7 +28,7 @@ import fake_service
 import processes
 from evenkeel.trainers.deepspeed import Tune
 from evenkeel.tuner import Usage
-from test_equal_steps import BATCH, DATA, LENGTH, mlp, weights
+from test_equal_steps import BATCH, DATA, LENGTH, mlp, tokens, weights
 
 RANKS = 3
 SIZES = (([13, 5, 6],), ([14, 0, 10],), ([20, 1, 3],), ([8, 8, 8],))
@@ -83,7 +83,7 @@ class TestDeepSpeed(unittest.TestCase):
     def train(self, engine, tuner, loader, weighted=False, stepped=lambda: None):
         """An epoch, compared with one process. Returns its samples by rounds."""
         seen, union, double = [], [], not engine.zero_optimization_stage()
-        for batch in tuner.steps(loader, (lambda b: float(weights(b).sum())) if weighted else None):
+        for batch in tuner.steps(loader, tokens if weighted else None):
             x, y, i = batch
             union += i.tolist()[: tuner.size]
             loss = cross_entropy(engine(x if double else x.float()), y, reduction="none" if weighted else "mean")
@@ -170,14 +170,10 @@ class TestDeepSpeed(unittest.TestCase):
                         if step(engine, tuner):
                             break
 
-            def double(engine, tuner):
-                tuner.weight(1.0)
-
             for step, before, word in (
                 (lambda e, t: t.synchronised and e.step(), None, r"call engine.step\(\) once"),
                 (lambda e, t: e.step() or True, None, "micro-step 1 of 2; gradient_accumulation_steps 2"),
                 (lambda e, t: e.step(), lambda e, t: e.set_train_batch_size(BATCH), "micro-step 1 of 2; gradient_accumulation_steps 1"),
-                (lambda e, t: e.step(), double, "give steps"),
             ):
                 with self.assertRaisesRegex(Usage, word):
                     epoch(step, before or (lambda e, t: None))

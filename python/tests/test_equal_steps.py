@@ -77,6 +77,10 @@ def weights(batch):
     return batch[2] % 4
 
 
+def tokens(batch):
+    return float(weights(batch).sum())
+
+
 class TestGradients(unittest.TestCase):
     def train(self, wrap, micro_steps, weighted, rank):
         plain = mlp()
@@ -88,7 +92,7 @@ class TestGradients(unittest.TestCase):
         seen, plans = [], set()
         for _ in range(2):
             union, losses = [], []
-            for batch in tuner.steps(loader):
+            for batch in tuner.steps(loader, tokens if weighted else None):
                 x, y, i = batch
                 if tuner.size:
                     union += i.tolist()
@@ -96,7 +100,6 @@ class TestGradients(unittest.TestCase):
                 loss = cross_entropy(model(x), y, reduction="none" if weighted else "mean")
                 if weighted:
                     w = weights(batch)
-                    tuner.weight(float(w.sum()))
                     loss = (loss * w).sum() / max(float(w.sum()), 1)
                 (loss * tuner.scale).backward()
                 if not tuner.synchronised:
@@ -166,6 +169,9 @@ class TestSizes(unittest.TestCase):
             for _ in range(5):
                 for x, y, _ in tuner.steps(loader):
                     (cross_entropy(net(x), y) * tuner.scale).backward()
+            for wrong in (-1.0, float("nan"), float("inf")):
+                with self.assertRaisesRegex(Usage, "numbers from 0"):
+                    next(tuner.steps(loader, lambda _: wrong))
             shares = tuner.order.plan(tuner.order.round).shares
             self.assertEqual(shares[0], 20)  # by memory
             for r, best in enumerate((20, 26.3, 13.1, 6.6)):

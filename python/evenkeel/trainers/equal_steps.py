@@ -77,9 +77,7 @@ class EqualSteps:
         self._pending: tuple[torch.Tensor, Any, Past | None] | None = None  # what the ranks exchange, its work, the round that its times are of
         self._step = 0  # of the round
         self._asked = False  # the loop read synchronised in the last micro-step
-        self._weight: float | None = None
-        self._weights = 0.0  # of this rank in this round
-        self._ahead: tuple[list[float], float] | None = None  # the weights of this rank's micro-steps, known before them, and of all ranks together
+        self._weights: tuple[list[float], float] | None = None  # of this rank's micro-steps, and of all ranks together; None: samples
         self._input = InputTime(0)
         self._loaded, self._waited = 0, 0.0  # micro-batches handed out beyond those done; seconds for them in this round
         self._began: float | None = None
@@ -115,7 +113,7 @@ class EqualSteps:
             self._register()
         self._learn()
         self._step, self._loaded, self._waited, self._began, self._input = 0, 0, 0.0, None, InputTime(workers)
-        self._ahead = None
+        self._weights = None
 
     def _register(self) -> None:
         if not dist.is_initialized():
@@ -137,6 +135,8 @@ class EqualSteps:
     def steps(self, loader: Loader, weight: Callable[[Any], float] | None = None) -> Iterator[Any]:
         """The micro-steps of an epoch, or of what is left of it. weight(batch) is what the loss of a micro-step is a mean over, tokens for example: then the ranks
         draw a round before it begins, and the gradient is the mean over those of all."""
+        if getattr(loader, "tuner", None) is not self:
+            raise Usage("steps() takes the loader of tuner.loader() itself: no other wraps it, skips in it or deals its batches out")
         for batch in loader if weight is None else self._weighed(loader, weight):
             self.start()
             try:
@@ -151,9 +151,11 @@ class EqualSteps:
         source, o = iter(loader), self.order
         while batches := list(itertools.islice(source, o.micro_steps)):
             own = [float(weight(b)) if n else 0.0 for b, n in zip(batches, o.sizes(o.round))]
+            if any(not 0 <= w < float("inf") for w in own):
+                raise Usage(f"weight() of micro-batches is {own}: give numbers from 0")
             total = torch.tensor([sum(own)], dtype=torch.float64)
             self.add_up(total)
-            self._ahead = own, float(total)
+            self._weights = own, float(total)
             yield from batches
 
     def start(self) -> None:
@@ -162,7 +164,7 @@ class EqualSteps:
             raise Usage("iterate the loader of tuner.loader(), and give the tuner the model")
         if self._began is None:
             self._began = self.clock()
-        self._weight, self._asked, self._time.active = None, False, True
+        self._asked, self._time.active = False, True
 
     def stop(self) -> None:
         if self._time is not None:
@@ -180,42 +182,18 @@ class EqualSteps:
     def scale(self) -> float:
         """What to multiply the mean loss of this micro-step by."""
         counts = self.order.counts(self.order.round)
-        own, total = self.size if self._weight is None else self._weight, float(sum(counts))
-        if self._ahead is not None:
-            own, total = self._ahead[0][self._step], self._ahead[1]
+        own, total = (self.size, sum(counts)) if self._weights is None else (self._weights[0][self._step], self._weights[1])
         return own * len(counts) * (self.order.micro_steps if self._divided else 1) / total if total else 0.0
-
-    def weight(self, weight: float) -> None:
-        """What this micro-step's loss is a mean over, tokens for example; 0 if there is nothing. Call it before scale is read, in each micro-step, and read synchronised
-        after backward: that makes the gradient the mean over those of all ranks."""
-        if self._divided or not 0 <= weight < float("inf"):
-            raise Usage("weight(): the optimizer steps within the trainer, before all weights are known; give steps() a function of a batch" if self._divided else f"weight({weight!r}): give a number from 0")
-        self._weight = float(weight) if self.size else 0.0
-        self._weights += self._weight
 
     @property
     def synchronised(self) -> bool:
         """Whether this is the last micro-step of the round. Read it after backward."""
-        last = self._step == self.order.micro_steps - 1
-        if last and not self._asked and self._weight is not None:
-            self._correct()
-        self._asked = last
-        return last
+        self._asked = self._step == self.order.micro_steps - 1
+        return self._asked
 
     def _over(self) -> bool:
         """Within a micro-step: whether the optimizer has stepped, as far as the loop has said."""
         return self._asked
-
-    def _correct(self) -> None:
-        """Gradients were divided by the samples of all ranks; they are to be divided by their weights."""
-        total = torch.tensor([self._weights], dtype=torch.float64)
-        self.add_up(total)
-        self._weights = 0.0
-        assert self._model is not None
-        for p in self._model.parameters():
-            if p.grad is not None:
-                local = p.grad.to_local() if hasattr(p.grad, "to_local") else p.grad
-                local.mul_(sum(self.order.counts(self.order.round)) / float(total) if total > 0 else 0.0)
 
     def add_up(self, numbers: torch.Tensor) -> None:
         """Sums numbers over all ranks, on processors."""
