@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .trainers.equal_steps import EqualSteps
+    from .trainers.watch import Watch as watch
     from .tuner import Steps, Tuner
 
-__all__ = ["EqualSteps", "Steps", "Tuner"]
+__all__ = ["EqualSteps", "Steps", "Tuner", "watch"]
 
 
 def __getattr__(name: str) -> Any:
@@ -22,6 +23,10 @@ def __getattr__(name: str) -> Any:
         from .trainers import equal_steps
 
         return equal_steps.EqualSteps
+    if name == "watch":
+        from .trainers import watch
+
+        return watch.Watch
     if name in __all__:
         from . import tuner
 

@@ -40,7 +40,7 @@ class Loader(DataLoader):
 
     def __iter__(self) -> Any:
         self.tuner.begin(self.num_workers)
-        return _timed(super().__iter__(), self.tuner)
+        return timed(super().__iter__(), self.tuner)
 
     def set_epoch(self, epoch: int) -> None:
         """Trainers call it before each epoch."""
@@ -53,7 +53,8 @@ class Loader(DataLoader):
         self.tuner.load_state_dict(state)
 
 
-def _timed(source: Iterator[Any], tuner: "EqualSteps") -> Iterator[Any]:
+def timed(source: Iterator[Any], tuner: Any) -> Iterator[Any]:
+    """The batches of a loader, for each of which tuner learns since when the loop has waited."""
     while True:
         since = tuner.clock()
         try:

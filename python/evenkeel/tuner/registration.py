@@ -33,7 +33,7 @@ def register(same: dict[str, Any], limits: dict[str, Any], device: torch.device,
     a service the ranks decide. micro_steps: of each rank in each round, 0: as many as its share needs."""
     rank, ranks = dist.get_rank(group), dist.get_world_size(group)
     everyone: list[Any] = [None] * ranks
-    dist.all_gather_object(everyone, (same, _describe(rank, limits, device)), group=group)
+    dist.all_gather_object(everyone, (same, describe(rank, limits, device)), group=group)
     for r, (other, _) in enumerate(everyone):
         wrong = [f"{k} {other[k]} on rank {r}, {v} on rank 0" for k, v in everyone[0][0].items() if other[k] != v]
         if wrong:
@@ -69,7 +69,7 @@ def register(same: dict[str, Any], limits: dict[str, Any], device: torch.device,
     return Found(own, first, serving, timed, most)
 
 
-def _describe(rank: int, limits: dict[str, Any], device: torch.device) -> dict[str, Any]:
+def describe(rank: int, limits: dict[str, Any], device: torch.device) -> dict[str, Any]:
     name, memory, host = "cpu", 0, socket.gethostname()
     if device.type == "cuda":
         name, memory = torch.cuda.get_device_name(device), torch.cuda.get_device_properties(device).total_memory
