@@ -40,12 +40,9 @@ def cap(length):
 
 
 def plan(longest):
-    """As `evenkeel bucket plan` writes it, of a profile of 24 lengths."""
-    table = []
-    for length in sorted({int(longest ** (k / 23)) for k in range(24)} | {longest}):
-        for b in sorted({1, max(1, cap(length) // 3), cap(length)}):
-            table.append({"length": length, "batch": b, "seconds": seconds(length, b), "peak_bytes": round(1000 * b * length * (1 + length / BEND))})
-    return {"version": 2, "table": table, "memory_bytes": 1000 * MEMORY, "prediction": "fit", "pad_to": 0, "batch_multiple": 0}
+    """What online loading reads of a plan that `evenkeel bucket plan` makes of trials up to this length."""
+    memory = [{"length": longest, "fits": cap(longest)}]
+    return {"predicts": {"seconds": [OVERHEAD, 0, TOKEN, SQUARE], "room": [MEMORY, 0, 1, 1 / BEND], "memory": memory}, "pad_to": 0, "batch_multiple": 0}
 
 
 def bound(lengths, speeds):

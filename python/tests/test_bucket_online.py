@@ -29,11 +29,15 @@ def seconds(length, batch):
     return .1 + .01 * batch + 1e-3 * batch * length
 
 
-def plan(ranks=1, speeds=None, prediction="fit", samples=100, steps=10, **more):
-    """A plan's part that online loading reads; memory holds 1,000 tokens, and samples of up to 200."""
-    table = [{"length": l, "batch": b, "seconds": seconds(l, b), "peak_bytes": l * b}
-             for l in (1, 10, 40, 90, 150, 200) for b in sorted({1, max(1, 400 // l), 1000 // l})]
-    return {"version": 2, "table": table, "memory_bytes": 1000, "prediction": prediction, "pad_to": 0, "batch_multiple": 0, "checksum": "c" * 16,
+LENGTHS = 1, 10, 40, 90, 150, 200
+
+
+def plan(ranks=1, speeds=None, weights=(.1, .01, 1e-3, 0), samples=100, steps=10, **more):
+    """A plan's part that online loading reads; memory holds 1,000 tokens, and samples of up to 200. weights: None interpolates."""
+    table = [{"length": l, "batch": b, "seconds": seconds(l, b)} for l in LENGTHS for b in sorted({1, max(1, 400 // l), 1000 // l})]
+    predicts = {"seconds": weights, "room": [1000, 0, 1, 0], "memory": [{"length": l, "fits": 1000 // l} for l in LENGTHS],
+                "smoothed": None if weights else [t["seconds"] for t in table]}
+    return {"version": 2, "table": table, "predicts": predicts, "pad_to": 0, "batch_multiple": 0, "checksum": "c" * 16,
             "ranks": ranks, "speeds": speeds or [1] * ranks, "samples": samples, "steps": steps, "max_samples": 0, "max_tokens": 0, **more}
 
 
@@ -42,7 +46,7 @@ class TestCosts(unittest.TestCase):
         c = Costs(plan())
         for l, b in ((1, 1), (33, 7), (120, 8), (200, 5)):
             self.assertAlmostEqual(float(c.seconds(l, b)), seconds(l, b), delta=1e-9)
-            self.assertAlmostEqual(float(Costs(plan(prediction="isotonic")).seconds(l, b)), seconds(l, b), delta=1e-9)  # it is linear in both
+            self.assertAlmostEqual(float(Costs(plan(weights=None)).seconds(l, b)), seconds(l, b), delta=1e-9)  # it is linear in both
             self.assertEqual(c.cap(l), 1000 // l)
         self.assertEqual((c.cap(201), c.efficient(201)), (0, 0))
         self.assertEqual((Costs(plan(pad_to=64)).cap(65), Costs(plan(batch_multiple=8)).cap(30)), (1000 // 128, 32))
@@ -60,9 +64,7 @@ class TestCosts(unittest.TestCase):
     def test_tiles(self):
         def took(length, batch):
             return .1 + 1e-3 * (-(-batch * length // 256) * 256)
-        p = plan(tile=256)
-        p["table"] = [{**t, "seconds": took(t["length"], t["batch"])} for t in p["table"]]
-        c = Costs(p)
+        c = Costs(plan(weights=(.1, 0, 1e-3, 0), tile=256))
         for l in (3, 33, 120, 200):
             rates = {}
             for b in range(1, c.cap(l) + 1):
