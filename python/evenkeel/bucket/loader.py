@@ -74,9 +74,6 @@ class Loader(Epochs):
                 self.loader._queue.append(b)
                 yield b.samples
 
-        def __len__(self):
-            return len(self.loader)
-
     def _sampler(self):
         if self._now is None or self._now[0] != self.epoch:
             sampler = Sampler(self._source.schedule(self.epoch, self.ranks, self._speeds, self._begun), self.rank, self.ranks)
