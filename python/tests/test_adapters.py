@@ -1,5 +1,5 @@
-"""Adapters for other programs. Lightning and transformers are not installed here: stand-ins call in the order of their
-sources (Lightning: trainer.py, fit_loop.py, training_epoch_loop.py; transformers: trainer.py)."""
+"""Adapters for other programs. Stand-ins for the trainers call in the order of their sources (Lightning: trainer.py, fit_loop.py,
+training_epoch_loop.py; transformers: trainer.py)."""
 
 import contextlib
 import dataclasses
@@ -15,6 +15,12 @@ from unittest import mock
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 
 import torch
+
+try:
+    import lightning  # noqa: F401
+    import transformers  # noqa: F401
+except ImportError as e:
+    raise unittest.SkipTest(f"{e}: .ci/python installs it") from e
 
 from evenkeel import checkpoint
 from evenkeel.checkpoint import Job, callbacks, interchange
