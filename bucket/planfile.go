@@ -47,9 +47,10 @@ type Plan struct {
 	Score
 
 	// Table and Memory (bytes; 0: the largest peak that ran) define the cost, so that a schedule needs only the plan and the lengths.
-	Table    stepcost.Table `json:"table"`
-	Memory   int64          `json:"memory_bytes"`
-	Checksum string         `json:"checksum"` // of all other fields, as Write writes them
+	Table    stepcost.Table        `json:"table"`
+	Memory   int64                 `json:"memory_bytes"`
+	Predicts *stepcost.Predictions `json:"predicts,omitempty"` // what the table predicts, for online loaders; this program fits the table
+	Checksum string                `json:"checksum"`           // of all other fields, as Write writes them
 }
 
 // Settings are what planning finds by cutting whole epochs, besides the anchors.
@@ -109,7 +110,7 @@ type Planner interface {
 func (p *Plan) From(c any) {
 	switch t := c.(type) {
 	case *stepcost.Model:
-		p.Prediction, p.Tile = t.Smoothed(), t.Tile()
+		p.Prediction, p.Tile, p.Predicts = t.Smoothed(), t.Tile(), t.Predictions()
 		p.Table, p.Memory = t.Source()
 	case *stepcost.PairModel:
 		p.Prediction = "fit"

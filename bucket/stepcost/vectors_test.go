@@ -6,18 +6,22 @@ import (
 	"math"
 	"os"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 var update = flag.Bool("update", false, "write internal/vectors/bucket-cost.json anew")
 
 // vector is a table with what it predicts.
 type vector struct {
-	Name       string   `json:"name"`
-	Table      Table    `json:"table"`
-	Memory     int64    `json:"memory_bytes"`
-	Prediction string   `json:"prediction"`
-	Tile       int      `json:"tile"`
-	Points     []answer `json:"points"`
+	Name       string       `json:"name"`
+	Table      Table        `json:"table"`
+	Memory     int64        `json:"memory_bytes"`
+	Prediction string       `json:"prediction"`
+	Tile       int          `json:"tile"`
+	Predicts   *Predictions `json:"predicts"`
+	Points     []answer     `json:"points"`
 }
 
 type answer struct {
@@ -27,7 +31,7 @@ type answer struct {
 	Cap     int     `json:"cap"` // of the length
 }
 
-// Python's Costs reads the same file and must answer alike.
+// Python's Costs reads the same file and must answer alike by the predictions.
 func TestVectors(t *testing.T) {
 	const path = "../../internal/vectors/bucket-cost.json"
 	if *update {
@@ -51,6 +55,9 @@ func TestVectors(t *testing.T) {
 		}
 		if m.Smoothed() != v.Prediction || m.Tile() != v.Tile {
 			t.Errorf("%s: predicted by %s, tile %d", v.Name, m.Smoothed(), m.Tile())
+		}
+		if diff := cmp.Diff(v.Predicts, m.Predictions(), cmpopts.EquateApprox(1e-9, 0)); diff != "" {
+			t.Errorf("%s: %s", v.Name, diff)
 		}
 		for _, a := range v.Points {
 			if s, c := m.Seconds(a.Length, a.Batch), m.Cap(a.Length); math.Abs(s-a.Seconds) > 1e-9 || c != a.Cap {
@@ -84,7 +91,7 @@ func writeVectors(t *testing.T, path string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		v.Prediction, v.Tile = m.Smoothed(), m.Tile()
+		v.Prediction, v.Tile, v.Predicts = m.Smoothed(), m.Tile(), m.Predictions()
 		for _, l := range []int{1, 7, 10, 33, 90, 149, 200, 201} {
 			for _, b := range []int{1, 4, 19, 70, 200} {
 				v.Points = append(v.Points, answer{l, b, m.Seconds(l, b), m.Cap(l)})

@@ -40,12 +40,9 @@ def cap(length):
 
 
 def plan(longest):
-    """As `evenkeel bucket plan` writes it, of a profile of 24 lengths."""
-    table = []
-    for length in sorted({int(longest ** (k / 23)) for k in range(24)} | {longest}):
-        for b in sorted({1, max(1, cap(length) // 3), cap(length)}):
-            table.append({"length": length, "batch": b, "seconds": seconds(length, b), "peak_bytes": round(1000 * b * length * (1 + length / BEND))})
-    return {"version": 2, "table": table, "memory_bytes": 1000 * MEMORY, "prediction": "fit", "pad_to": 0, "batch_multiple": 0}
+    """What online loading reads of a plan that `evenkeel bucket plan` makes of trials up to this length."""
+    memory = [{"length": longest, "fits": cap(longest)}]
+    return {"predicts": {"seconds": [OVERHEAD, 0, TOKEN, SQUARE], "room": [MEMORY, 0, 1, 1 / BEND], "memory": memory}, "pad_to": 0, "batch_multiple": 0}
 
 
 def bound(lengths, speeds):
@@ -58,23 +55,17 @@ def bound(lengths, speeds):
 
 
 def online(lengths, window, speeds, seed, pool=False):
-    """The steps of an epoch, and how many bytes of messages it took."""
-    from evenkeel.bucket.online import message_bytes, told_at_once
+    """The steps of an epoch."""
     order = numpy.random.RandomState(seed).permutation(len(lengths))
     g = (Pool if pool else Grouping)(Costs(plan(int(max(lengths.max(), 2)))), speeds, window, order, seed=seed)
-    at_once, steps, rounds = told_at_once(window), [], 0
+    steps = []
     while not g.finished():
         g.draw()
-        more = True
-        while more:  # as the loader does: no step while a message could not hold all
-            more = any(len(c) > at_once for c in g.coming)
-            rounds += 1
-            for r in range(len(speeds)):
-                new = [g.coming[r][i] for i in range(min(at_once, len(g.coming[r])))]
-                g.hear(r, lengths[new], [0] * len(new))
+        for r in range(len(speeds)):
+            g.hear(r, [(int(lengths[i]), 0) for i in g.coming[r]])
         if parts := g.step():
             steps.append(parts)
-    return steps, rounds * len(speeds) * message_bytes(window)
+    return steps
 
 
 def odb(lengths, ranks, window, budget, warm=True):
@@ -166,8 +157,8 @@ def main():
     parser.add_argument("--only", choices=["lhotse"])
     args = parser.parse_args()
     n = 6000 if args.quick else 30000
-    print("| lengths | grouping | of the bound (worst) | p99 (worst) | padding % | fixed times % | waiting % | steps | meet again | in random steps | messages MB |")
-    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    print("| lengths | grouping | of the bound (worst) | p99 (worst) | padding % | fixed times % | waiting % | steps | meet again | in random steps |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
     for name, draw in (("lognormal", lognormal), ("Pareto 1.05", pareto)):
         lengths = draw(n, numpy.random.default_rng(1))
         if args.only is None:
@@ -186,14 +177,14 @@ def ours(name, lengths):
                 speeds = [1] * 7 + [slow]
                 rows = []
                 for seed in range(2):
-                    steps, size = online(lengths, window, speeds, seed, pool)
-                    rows.append({**score(steps, lengths, speeds), "bytes": size, "lost": lost(steps, lengths, speeds)})
+                    steps = online(lengths, window, speeds, seed, pool)
+                    rows.append({**score(steps, lengths, speeds), "lost": lost(steps, lengths, speeds)})
                 again = [meet_again(a["where"], b["where"]) for a, b in zip(rows, rows[1:])]
                 mean = lambda k: sum(r[k] for r in rows) / len(rows)
                 print(f"| {name} | window {window}" + (", pooled" if pool else "") + (f", one rank at {slow}" if slow < 1 else "") +
                       f" | {mean('of the bound'):.3f} ({max(r['of the bound'] for r in rows):.3f}) | {mean('p99'):.2f} ({max(r['p99'] for r in rows):.2f}) | "
                       + " | ".join(f"{100 * sum(r['lost'][k] for r in rows) / len(rows):.1f}" for k in range(3)) + f" | {mean('steps'):.0f} "
-                      f"| {sum(a for a, _ in again) / len(again):.3f} | {sum(b for _, b in again) / len(again):.3f} | {max(r['bytes'] for r in rows) / 1e6:.2f} |", flush=True)
+                      f"| {sum(a for a, _ in again) / len(again):.3f} | {sum(b for _, b in again) / len(again):.3f} |", flush=True)
 
 
 def peer(name, rule, lengths, cut):
@@ -202,7 +193,7 @@ def peer(name, rule, lengths, cut):
     for speeds in ([1] * 8, [1] * 7 + [.5]):
         best = min(((score(steps, lengths, speeds), budget) for budget, steps in tried.items() if steps), key=lambda x: x[0]["of the bound"])
         print(f"| {name} | {rule}, {best[1]} tokens{', one rank at 0.5' if min(speeds) < 1 else ''} | {best[0]['of the bound']:.3f} "
-              f"| {best[0]['p99']:.2f} | " + " | ".join(f"{100 * x:.1f}" for x in lost(tried[best[1]], lengths, speeds)) + f" | {best[0]['steps']} | | | |", flush=True)
+              f"| {best[0]['p99']:.2f} | " + " | ".join(f"{100 * x:.1f}" for x in lost(tried[best[1]], lengths, speeds)) + f" | {best[0]['steps']} | | |", flush=True)
 
 
 if __name__ == "__main__":

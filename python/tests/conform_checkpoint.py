@@ -61,7 +61,7 @@ def record(folder, slots, past):
     def arrived(direct, i, got):  # what is only on its way counts for nothing
         s = direct.slots[i]
         if got > 0:
-            events.append({"kind": "write", "at": s.at + s.done, "data": base64.b64encode(s.memory[s.done : s.done + got]).decode()})
+            events.append({"kind": "write", "at": s.at, "data": base64.b64encode(s.memory[:got]).decode()})
         return came(direct, i, got)
 
     direct_io.Direct._came = arrived

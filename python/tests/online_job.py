@@ -147,8 +147,8 @@ def check_bad(rank, folder):
     fails("smaller than one batch", lambda: loader(window=3))
     from evenkeel.bucket import online
     online._VERSION += rank == 1
-    fails("message version: 1 on rank 0, 2 on rank 1", loader)
-    online._VERSION = 1
+    fails("message version: 2 on rank 0, 3 on rank 1", loader)
+    online._VERSION = 2
     fails("in more than one", lambda: loader(shard=[rank, 5]))
 
     class Long(Texts):

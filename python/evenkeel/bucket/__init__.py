@@ -1,15 +1,6 @@
-"""Batches of samples of unequal length that take all ranks the same time.
+"""Batches of samples of unequal length that take all ranks the same time: docs/guides/bucket-pytorch.md.
 
-    loader = evenkeel.bucket.Loader(dataset, lengths, "plan.json", num_workers=4)
-    for batch in loader:
-        with batch.sync(model):                  # DDP's all-reduce comes with the last batch of the step
-            loss = batch.weight * mean_loss(model(batch.data))
-            loss.backward()
-        if batch.last:
-            optimizer.step(); optimizer.zero_grad()
-
-Loader(dataset, "plan.json", online=True) needs no lengths. Pieces(dataset, lengths, "plan.json") is for jobs with evenkeel.Tuner. Sampler reads
-schedule files and needs only the standard library; the others need torch. See docs/guides/bucket-pytorch.md.
+Sampler reads schedule files and needs only the standard library; the others need torch.
 """
 
 from .schedule import Batch, Sampler, ScheduleError

@@ -128,20 +128,18 @@ class Grouping:
 
     # Hearing.
 
-    def hear(self, rank, lengths, labels):
-        """Receives the lengths and label tokens of the next samples of a rank."""
-        if len(lengths) > len(self.coming[rank]):
-            raise ScheduleError(f"rank {rank} reports {len(lengths)} samples; it waits for {len(self.coming[rank])}")
-        at = [self.coming[rank].popleft() for _ in range(len(lengths))]
+    def hear(self, rank, told):
+        """Receives the length and the label tokens of the next samples of a rank."""
+        at = [self.coming[rank].popleft() for _ in told]
         caps, rates = [], []
         taker = self._taker(rank)
-        for position, length in zip(at, lengths):
-            cap, rate = self._know(int(length))
+        for position, (length, _) in zip(at, told):
+            cap, rate = self._know(length)
             if cap[taker] < 1:
-                raise ScheduleError(self._too_long(taker, position, int(length)))
+                raise ScheduleError(self._too_long(taker, position, length))
             caps.append(cap[taker])
             rates.append(rate)
-        self.windows[rank].add(position=at, length=lengths, label=labels, cap=caps, rate=rates, since=[self.steps] * len(at))
+        self.windows[rank].add(position=at, length=[n for n, _ in told], label=[n for _, n in told], cap=caps, rate=rates, since=[self.steps] * len(at))
         self._told += len(at)
         self._seconds += sum(rates)
 

@@ -16,6 +16,7 @@ import tempfile
 import numpy
 from torch.utils.data import DataLoader
 
+from .cost import read_plan
 from .online import OnlineLoader
 from .place import Epochs, MicroBatch, check, place
 from .schedule import Sampler, ScheduleError
@@ -72,9 +73,6 @@ class Loader(Epochs):
             for b in self.loader._micro():
                 self.loader._queue.append(b)
                 yield b.samples
-
-        def __len__(self):
-            return len(self.loader)
 
     def _sampler(self):
         if self._now is None or self._now[0] != self.epoch:
@@ -210,16 +208,10 @@ class _Command:
     def __init__(self, lengths, plan, size, seed, command, cache):
         self.seed = seed
         self.plan = os.path.abspath(plan)
-        try:
-            with open(plan, "rb") as f:
-                value = json.load(f)
-            samples, self.sum, self.pairs = value["samples"], value["checksum"], bool(value.get("pairs", False))
-        except OSError as e:
-            raise ScheduleError(f"plan: {e}") from None
-        except (ValueError, KeyError, TypeError):
-            raise ScheduleError(f"{plan}: not a plan of `evenkeel bucket plan`") from None
-        if samples != size:
-            raise ScheduleError(f"{plan}: made for {samples} samples; the data set has {size}")
+        value = read_plan(plan)
+        self.sum, self.pairs = value["checksum"], value.get("pairs", False)
+        if value["samples"] != size:
+            raise ScheduleError(f"{plan}: made for {value['samples']} samples; the data set has {size}")
         self.command = command or os.environ.get("EVENKEEL") or shutil.which("evenkeel")
         if not self.command:
             raise ScheduleError("evenkeel: not found: put it on PATH, or name it by the variable EVENKEEL or by command=")

@@ -13,7 +13,6 @@ import threading
 import zlib
 
 import numpy
-import torch
 import torch.distributed as dist
 from torch.utils.data import default_collate
 from torch.utils.data._utils.pin_memory import pin_memory
@@ -26,21 +25,8 @@ from .pooled import Pool
 from .record import Record
 from .schedule import ScheduleError
 
-_VERSION = 1  # of the messages; the greeting contains it and never changes
-_GREETING = 1024  # bytes
-_HEAD = 8  # numbers before the lengths: kind, samples reported, samples still to report, round, digest, 0, 0, 0
-_DATA, _FAULT, _STOP = range(3)
+_VERSION = 2  # of the messages
 _FIRST = 60.0  # seconds; the least patience before the first step, while the windows fill
-
-
-def told_at_once(window):
-    """The most samples that a message can report."""
-    return max(64, window // 8)
-
-
-def message_bytes(window):
-    """The size of a message."""
-    return 4 * (_HEAD + 2 * told_at_once(window))
 
 
 class OnlineLoader(Epochs):
@@ -68,7 +54,6 @@ class OnlineLoader(Epochs):
                  patience=1.0, ahead=2, timeout=1800.0, **others):
         self.rank, self.ranks = place(rank, ranks)
         self.dataset, self.seed, self.window, self.pool = dataset, seed, window, bool(pool)
-        self.sent = 0  # bytes
         self._length, self._labels, self._record, self._patience, self._ahead = length or _length, labels, record, patience, ahead
         self._collate, self._pin = others.pop("collate_fn", None) or default_collate, others.pop("pin_memory", False)
         self._others, self._state, self._run, self._plan, self._kind = others, None, None, {}, ""
@@ -109,44 +94,37 @@ class OnlineLoader(Epochs):
             raise ScheduleError(f"online with {self.ranks} ranks needs torch.distributed: call init_process_group first")
         return dist.new_group(backend="gloo", timeout=datetime.timedelta(seconds=timeout))
 
-    def _exchange(self, message):
-        """Sends a message to all ranks. Returns the messages of all ranks."""
-        self.sent += message.nbytes
-        if self._group is None:
-            return [message]
-        own = torch.from_numpy(message)
-        out = [torch.empty_like(own) for _ in range(self.ranks)]
-        try:
-            dist.all_gather(out, own, group=self._group)
-        except RuntimeError as e:
-            raise ScheduleError(f"exchange with the other ranks: {str(e).splitlines()[0]}: a rank ended or cannot be reached; see the other ranks' errors") from None
-        return [t.numpy() for t in out]
-
-    def _greet(self, fault, **more):
-        """Compares what must be the same on all ranks. The greeting has the same form in all versions."""
-        # With a pool, all ranks hand out the same number of steps late.
-        more = {**({"ahead": self._ahead} if self.pool else {}), **more}
-        say = {"greeting": 1, "message version": _VERSION, "plan": self._plan.get("checksum", ""), "window": self.window, "ranks": self.ranks,
-               "seed": self.seed, "samples": len(self.dataset) if hasattr(self.dataset, "__len__") else -1, "data": self._kind, **more}
-        text = json.dumps({**say, "fault": str(fault)[:300] if fault else ""}).encode()
-        heard = self._exchange(numpy.frombuffer(text.ljust(_GREETING, b" "), numpy.uint8).copy())
-        heard = [json.loads(h.tobytes()) for h in heard]
-        if fault:
+    def _exchange(self, fault, **message):
+        """Sends a message to all ranks and returns the messages of all. A fault of one rank is raised on all."""
+        message["fault"] = None if fault is None else str(fault)
+        heard = [message] * self.ranks
+        if self._group is not None:
+            try:
+                dist.all_gather_object(heard, message, group=self._group)
+            except RuntimeError as e:
+                raise ScheduleError(f"exchange with the other ranks: {str(e).splitlines()[0]}: a rank ended or cannot be reached; see the other ranks' errors") from None
+        if fault is not None:
             raise fault
         for r, h in enumerate(heard):
-            if h.get("fault"):
+            if h["fault"] is not None:
                 raise ScheduleError(f"rank {r}: {h['fault']}")
-        for k in say:
+        return heard
+
+    def _greet(self, fault, **more):
+        """Compares what must be the same on all ranks."""
+        # With a pool, all ranks hand out the same number of steps late.
+        more = {**({"ahead": self._ahead} if self.pool else {}), **more}
+        heard = self._exchange(fault, **{"message version": _VERSION}, plan=self._plan.get("checksum", ""), window=self.window, ranks=self.ranks, seed=self.seed,
+                               samples=len(self.dataset) if hasattr(self.dataset, "__len__") else -1, data=self._kind, **more)
+        for k in heard[0]:
             for r, h in enumerate(heard):
-                if h.get(k) != heard[0].get(k):
-                    raise ScheduleError(f"{k}: {heard[0].get(k)!r} on rank 0, {h.get(k)!r} on rank {r}; it must be the same on every rank")
+                if h.get(k) != heard[0][k]:
+                    raise ScheduleError(f"{k}: {heard[0][k]!r} on rank 0, {h.get(k)!r} on rank {r}; it must be the same on every rank")
 
     def _gather_shards(self, shard):
         if shard is None:
             return None
-        shards = [numpy.asarray(shard, numpy.int64)] * self.ranks
-        if self._group is not None:
-            dist.all_gather_object(shards, shards[0], group=self._group)
+        shards = [h["shard"] for h in self._exchange(None, shard=numpy.asarray(shard, numpy.int64))]
         whole = numpy.concatenate(shards)
         if len(numpy.unique(whole)) != len(whole):
             raise ScheduleError("shards: a position is in more than one shard, or twice in one")
@@ -255,7 +233,7 @@ class _Run:
         begin = me.step
         state = json.dumps([me._state, me.epoch, me.step])
         me._greet(None, epoch=me.epoch, step=me.step, state=zlib.crc32(state.encode()))
-        at_once = told_at_once(me.window)
+        enough = max(64, me.window // 8)  # samples that are worth a message
         decided, deep = collections.deque(), me._ahead if me.pool else 0  # steps to hand out; how many may wait for samples
         for number in itertools.count():
             try:
@@ -264,22 +242,23 @@ class _Run:
                     files.callback(record.file.close)
                 if fault is None and not self.stop.is_set():
                     self.drawing.draw(grouping.draw()[me.rank])
-                    self.drawing.wait(max(_FIRST, me._patience) if me._patience is not None and not grouping.steps else me._patience, at_once)
+                    self.drawing.wait(max(_FIRST, me._patience) if me._patience is not None and not grouping.steps else me._patience, enough)
             except Exception as e:
                 fault = e
-            told = [self.drawing.ready.popleft() for _ in range(min(at_once, len(self.drawing.ready)))]
-            message = self._message(number, told, fault)
-            rows = me._exchange(message)
-            self._check(rows, message, fault)
-            if any(row[0] == _STOP for row in rows):
-                if self.stop.is_set():
-                    return
-                raise ScheduleError(f"rank {[row[0] for row in rows].index(_STOP)} ended its iteration before the epoch's end")
-            for r, row in enumerate(rows):
-                n = int(row[1])
-                grouping.hear(r, row[_HEAD:_HEAD + n], row[_HEAD + at_once:_HEAD + at_once + n])
-            if any(row[2] for row in rows):
-                continue  # some ranks have more samples to report
+            told = list(self.drawing.ready)
+            self.drawing.ready.clear()
+            heard = me._exchange(fault, round=number, batches=self.digest, told=told, stop=self.stop.is_set())
+            own = heard[me.rank]
+            for r, h in enumerate(heard):
+                if (h["round"], h["batches"]) != (own["round"], own["batches"]):
+                    raise ScheduleError(f"rank {r} makes other batches than rank {me.rank} in round {number}; use the same program on similar machines")
+            stopped = [r for r, h in enumerate(heard) if h["stop"]]
+            if me.rank in stopped:
+                return
+            if stopped:
+                raise ScheduleError(f"rank {stopped[0]} ended its iteration before the epoch's end")
+            for r, h in enumerate(heard):
+                grouping.hear(r, h["told"])
             if grouping.finished() and not decided:
                 if record:
                     record.end(grouping)
@@ -318,31 +297,6 @@ class _Run:
         if me._pin:
             batch.data = pin_memory(batch.data)
         self._hand((batch, state))
-
-    def _message(self, number, told, fault):
-        at_once = told_at_once(self.loader.window)
-        m = numpy.zeros(_HEAD + 2 * at_once, numpy.int32)
-        m[:5] = _DATA, len(told), len(self.drawing.ready), number, self.digest & 0x7FFFFFFF
-        if fault is not None:
-            text = str(fault).encode()[:8 * at_once]
-            m[:3] = _FAULT, len(text), 0
-            m[_HEAD:].view(numpy.uint8)[:len(text)] = numpy.frombuffer(text, numpy.uint8)
-        elif self.stop.is_set():
-            m[:3] = _STOP, 0, 0
-        elif told:
-            m[_HEAD:_HEAD + len(told)] = [l for l, _ in told]
-            m[_HEAD + at_once:_HEAD + at_once + len(told)] = [l for _, l in told]
-        return m
-
-    def _check(self, rows, own, fault):
-        if fault is not None:
-            raise fault
-        for r, row in enumerate(rows):
-            if row[0] == _FAULT:
-                raise ScheduleError(f"rank {r}: {row[_HEAD:].tobytes()[:row[1]].decode(errors='replace')}")
-        for r, row in enumerate(rows):
-            if row[3] != own[3] or row[4] != own[4]:
-                raise ScheduleError(f"rank {r} makes other batches than rank {self.loader.rank} in round {own[3]}; use the same program on similar machines")
 
     @staticmethod
     def _state(grouping, before):

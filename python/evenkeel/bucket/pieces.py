@@ -31,12 +31,6 @@ class Piece:
 class Pieces(Dataset):
     """The batches of an epoch. All take about the same time, so a rank's time is about proportional to its number of pieces.
 
-        pieces = evenkeel.bucket.Pieces(dataset, lengths, "plan.json", collate_fn=collate)
-        batches = tuner.batches(pieces.begin, global_batch=64, micro_batch=1)      # 64 pieces a round
-        loader = DataLoader(pieces, batch_sampler=batches, collate_fn=list)
-        for (piece,) in tuner.steps(loader):
-            (piece.weight * mean_loss(model(piece.data))).backward()
-
     dataset, lengths, plan, seed, labels, command, cache   as in Loader; the plan may be for any number of ranks
     collate_fn   makes the data of a piece from its samples
 

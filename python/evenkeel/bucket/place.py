@@ -1,6 +1,7 @@
 """What both loaders share."""
 
 import contextlib
+import dataclasses
 import os
 
 import torch.distributed
@@ -11,24 +12,18 @@ from .schedule import ScheduleError
 _OURS = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last")
 
 
+@dataclasses.dataclass(eq=False)
 class MicroBatch:
-    """A batch of a rank.
+    """A batch of a rank."""
 
-    data          what collate_fn returned
-    samples       positions in the data set
-    step          optimizer step within the epoch
-    last          whether it is the rank's last batch of the step: exchange gradients with it, then step the optimizer
-    weight        multiply a mean loss over samples by it: DDP's mean over ranks is then the mean over all samples of the step
-    token_weight  the same for a mean loss over input tokens, or over target tokens if samples are pairs
-    label_weight  the same for a mean loss over label tokens; None without the loader's `labels`
-    idle          whether the rank has no work in this step; all weights are then 0
-    """
-
-    __slots__ = ("data", "samples", "step", "last", "weight", "token_weight", "label_weight", "idle")
-
-    def __init__(self, samples, step, last, weight, token_weight, label_weight=None, idle=False):
-        self.data, self.samples, self.step, self.last = None, samples, step, last
-        self.weight, self.token_weight, self.label_weight, self.idle = weight, token_weight, label_weight, idle
+    samples: list  # positions in the data set
+    step: int  # optimizer step within the epoch
+    last: bool  # whether it is the rank's last batch of the step: exchange gradients with it, then step the optimizer
+    weight: float  # multiply a mean loss over samples by it: DDP's mean over ranks is then the mean over all samples of the step
+    token_weight: float  # the same for a mean loss over input tokens, or over target tokens if samples are pairs
+    label_weight: float = None  # the same for a mean loss over label tokens; None without the loader's `labels`
+    idle: bool = False  # whether the rank has no work in this step; all weights are then 0
+    data: object = dataclasses.field(default=None, repr=False)  # what collate_fn returned
 
     def sync(self, model):
         """A context for the forward and the backward pass. In it, DDP and FSDP exchange gradients only with the last batch of a step. A forward
@@ -41,9 +36,6 @@ class MicroBatch:
                 f"batch.sync({type(model).__name__}): it has no no_sync(), so every batch would exchange gradients and ranks would wait forever; "
                 "pass the model that DDP or FSDP returned")
         return contextlib.nullcontext()
-
-    def __repr__(self):
-        return f"MicroBatch(step={self.step}, {len(self.samples)} samples, weight={self.weight:.4g}, last={self.last}, idle={self.idle})"
 
 
 class Epochs:

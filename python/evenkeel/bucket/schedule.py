@@ -1,12 +1,4 @@
-"""Reads schedules of `evenkeel bucket schedule`.
-
-    sampler = evenkeel.bucket.Sampler("epoch0.jsonl", rank=rank)
-    for step in sampler.steps():
-        for batch in step:                   # usually one; a faster rank may have several
-            loss = batch.weight * mean_loss(batch.samples)
-
-It needs only the standard library. If torch is installed, Sampler is a torch.utils.data.Sampler.
-"""
+"""Reads schedules of `evenkeel bucket schedule`. It needs only the standard library. If torch is installed, Sampler is a torch.utils.data.Sampler."""
 
 import json
 import os
@@ -34,7 +26,7 @@ class ScheduleError(ValueError):
 class Sampler(_Sampler):
     """The batches of one rank in one epoch, from `step` on, as lists of sample positions.
 
-    The constructor compares the whole file with its checksum, which takes about a second per gigabyte. Lines are read when they are needed,
+    The constructor compares the whole file with its checksum, which takes a few seconds per gigabyte. Lines are read when they are needed,
     one at a time. Each epoch has a file of its own."""
 
     def __init__(self, path, rank, ranks=None, step=0):
@@ -42,7 +34,8 @@ class Sampler(_Sampler):
         with open(self.path, "rb") as f:
             head = f.readline()
             self.header = self._check(self._value(head, 0), ranks)
-            self._start, self._end = f.tell(), self._checked(f, zlib.crc32(head))
+            self._start = f.tell()
+            self._end = self._checked(f, zlib.crc32(head))
         first = self.header.get("from", 0)
         if step and not first <= step <= self.header["steps"]:
             raise ScheduleError(f"step {step}: the file holds {first} to {self.header['steps']}")
@@ -59,21 +52,13 @@ class Sampler(_Sampler):
 
     def _checked(self, f, crc):
         """Compares the file with its checksum. Returns where the last line begins."""
-        start = f.tell()
-        size = f.seek(0, os.SEEK_END)
-        f.seek(max(start, size - 4096))
-        tail = f.read()
-        last = tail[tail.rstrip(b"\n").rfind(b"\n") + 1:]
-        if not tail.endswith(b"\n") or not last.startswith(b'{"end"'):
+        end, last = f.tell(), b""
+        for line in f:
+            end, crc, last = end + len(last), zlib.crc32(last, crc), line
+        if not last.endswith(b"\n") or not last.startswith(b'{"end"'):
             raise ScheduleError(f"{self.path}: the file ends without its last line: it is truncated")
-        end = size - len(last)
-        want = self._value(last, end).get("crc32")
-        if want is not None:
-            f.seek(start)
-            for at in range(start, end, 1 << 20):
-                crc = zlib.crc32(f.read(min(1 << 20, end - at)), crc)
-            if want != "%08x" % crc:
-                raise ScheduleError(f"{self.path}: checksum: the file was changed or damaged")
+        if self._value(last, end).get("crc32") not in (None, "%08x" % crc):
+            raise ScheduleError(f"{self.path}: checksum: the file was changed or damaged")
         return end
 
     def _check(self, header, ranks):
@@ -87,20 +72,6 @@ class Sampler(_Sampler):
             raise ScheduleError(f"rank {self.rank} of {header['ranks']}")
         return header
 
-    def _seek(self, f):
-        """Goes to the first line of self.step or of a later step, by binary search: the lines are ordered by step."""
-        low, high = self._start, self._end  # the line begins between them
-        while low < high:
-            middle = (low + high) // 2
-            f.seek(middle - 1)  # from the line break before a line
-            f.readline()
-            begin = f.tell()
-            if begin >= high or self._step(f.readline(), begin)[0] >= self.step:
-                high = middle
-            else:
-                low = f.tell()
-        f.seek(low)
-
     def _step(self, line, at):
         """The step and the rank of a line, and its value if it had to be parsed."""
         if m := _USUAL.match(line):
@@ -110,39 +81,35 @@ class Sampler(_Sampler):
             raise ScheduleError(f"{self.path}: not a batch, at byte {at}")
         return value["step"], value["rank"], value
 
-    def _own(self):
-        """This rank's lines from the step on: step, text, position in the file, and the value if it was parsed."""
+    def _lines(self):
+        """The lines from the step on: position in the file, text, step, rank, and the value if it was parsed."""
+        begin, before = self.step, 0
         with open(self.path, "rb") as f:
-            self._seek(f)
-            at, before = f.tell(), self.step
+            f.seek(at := self._start)
             while at < self._end:
                 line = f.readline()
                 step, rank, value = self._step(line, at)
                 if step < before:
                     raise ScheduleError(f"{self.path}: step {step} after {before}, at byte {at}")
-                if rank == self.rank:
-                    yield step, line, at, value
+                if step >= begin:
+                    yield at, line, step, rank, value
                 at, before = at + len(line), step
 
     def places(self):
         """Yields this rank's batches from the step on, each with the position of its line in the file."""
-        for step, line, at, value in self._own():
-            value = value or self._value(line, at)
-            yield at, Batch(step, value.get("weight", 1.0), value.get("token_weight") or None, value["samples"])
+        for at, line, step, rank, value in self._lines():
+            if rank == self.rank:
+                value = value or self._value(line, at)
+                yield at, Batch(step, value.get("weight", 1.0), value.get("token_weight") or None, value["samples"])
 
     def totals(self, counts):
         """Yields for every step from `step` on the sum of counts over the samples of all ranks."""
-        with open(self.path, "rb") as f:
-            self._seek(f)
-            at, of, total = f.tell(), self.step, 0
-            while at < self._end:
-                line = f.readline()
-                value = self._value(line, at)
-                while of < value["step"]:
-                    yield total
-                    of, total = of + 1, 0
-                total += sum(counts[i] for i in value["samples"])
-                at += len(line)
+        of, total = self.step, 0
+        for at, line, step, _, value in self._lines():
+            while of < step:
+                yield total
+                of, total = of + 1, 0
+            total += sum(counts[i] for i in (value or self._value(line, at))["samples"])
         while of < self.header["steps"]:
             yield total
             of, total = of + 1, 0
@@ -152,7 +119,7 @@ class Sampler(_Sampler):
             yield batch.samples
 
     def __len__(self):
-        return sum(1 for _ in self._own())
+        return sum(rank == self.rank for _, _, _, rank, _ in self._lines())
 
     def steps(self):
         """Yields for every step the list of this rank's batches. The list is empty if the rank has no work in the step."""

@@ -1,15 +1,10 @@
-"""Checkpoints within the trainers of Lightning and transformers.
-
-    trainer = lightning.Trainer(callbacks=[callbacks.lightning("run.ckpt")])
-    trainer = transformers.Trainer(..., callbacks=[callbacks.transformers("run.ckpt")])
-
-Both restore when training begins, and save when due() says so or at a fixed number of steps. They were written from the sources of Lightning 2
-(trainer/trainer.py, loops/training_epoch_loop.py) and transformers 4 (trainer.py, trainer_callback.py). The tests use stand-ins that make the same calls.
+"""Checkpoints within the trainers of Lightning and transformers, whose callbacks these are. Both restore when training begins, and save when due() says so
+or at a fixed number of steps. They were written from the sources of Lightning 2 (trainer/trainer.py, loops/training_epoch_loop.py) and transformers 4
+(trainer.py, trainer_callback.py). The tests use stand-ins that make the same calls.
 """
 
 import copy
 import dataclasses
-import importlib
 import json
 import os
 import zlib
@@ -20,16 +15,6 @@ from .file.errors import Usage
 from .objects import Job
 from .state import values
 from .state.parameters import newest
-
-
-def _base(*names):
-    """The library's class of callbacks, or object without the library."""
-    for module, name in names:
-        try:
-            return getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError):
-            continue
-    return object
 
 
 class _Callback:
@@ -69,8 +54,12 @@ def lightning(path, every=0, **options):
     It saves module, optimizers, schedulers, the loops' progress and the generators. Lightning does not restore the position of a data loader within
     an epoch: use a loader with a state, or save at the end of epochs. Only automatic optimization is supported.
     """
+    try:
+        from lightning.pytorch import Callback
+    except ImportError:
+        from pytorch_lightning import Callback
 
-    class Checkpoints(_Callback, _base(("lightning.pytorch.callbacks", "Callback"), ("pytorch_lightning.callbacks", "Callback"))):
+    class Checkpoints(_Callback, Callback):
         def __init__(self):
             super().__init__()
             self._step = -1  # the newest step that was saved or restored
@@ -138,8 +127,9 @@ def transformers(path, every=0, **options):
     To resume, call trainer.train(resume_from_checkpoint=resume_folder(path, folder)). The Trainer reads its position in the data from the folder, and the
     callback restores the rest exactly. Set save_strategy="no" if you need no other checkpoints.
     """
+    from transformers import TrainerCallback
 
-    class Checkpoints(_Callback, _base(("transformers", "TrainerCallback"))):
+    class Checkpoints(_Callback, TrainerCallback):
         @staticmethod
         def _objects(state, model, optimizer, lr_scheduler):
             optimizer = getattr(optimizer, "optimizer", optimizer)  # accelerate wraps both

@@ -1,5 +1,6 @@
 """The shortest interval between saves that a budget of time allows. checkpoint/interval.go has the same rule, and its source."""
 
+import collections
 import math
 
 _REMEMBERED = 32  # measurements of each kind
@@ -20,20 +21,15 @@ class Interval:
         if not 0 < budget < 1:
             raise ValueError(f"budget is {budget}, must be above 0 and below 1")
         self.budget = budget
-        self._quiet, self._costs, self._persist = [], [], []
+        self._quiet, self._costs, self._persist = (collections.deque(maxlen=_REMEMBERED) for _ in range(3))
         self._saving = False  # a save was begun and its cost is not known yet
         self._spent, self._touched, self._unfinished = 0.0, 0, 0
-
-    @staticmethod
-    def _remember(values, x):
-        values.append(x)
-        del values[:-_REMEMBERED]
 
     def step(self, seconds, begun, saving):
         """Reports a training step: its duration, whether a save was begun in it, and whether a save was running at any time in it."""
         if self._saving and (begun or not saving):  # the save before is over
             if self._quiet:
-                self._remember(self._costs, self._spent - self._touched * _middle(self._quiet))
+                self._costs.append(self._spent - self._touched * _middle(self._quiet))
             self._saving = False
         if begun:
             self._saving, self._spent, self._touched = True, seconds, 1
@@ -44,11 +40,11 @@ class Interval:
             self._unfinished += 1
             return
         self._unfinished = 0
-        self._remember(self._quiet, seconds)
+        self._quiet.append(seconds)
 
     def saved(self, seconds):
         """Reports the time from a save's first write until it was durable."""
-        self._remember(self._persist, seconds)
+        self._persist.append(seconds)
 
     def steps(self):
         """The interval; 1 saves every step. Until there are enough measurements, a step without a save follows each save."""

@@ -1,20 +1,9 @@
 """Layer-wise updates and saves. Each parameter is updated and saved as soon as backward has its gradient, while backward goes on to the layers below.
-With DistributedDataParallel this happens when the parameter's bucket was reduced over all ranks.
+With DistributedDataParallel this happens when the parameter's bucket was reduced over all ranks. docs/guides/checkpoint-pytorch.md#layer-by-layer shows a
+job, and says what is refused.
 
-    layers = LayerWise(model, optimizer)          # model: a module, or DistributedDataParallel of one
-    with Job("run.ckpt") as saved:
-        state = saved.restore(model=model, optimizer=optimizer, scheduler=scheduler)
-        for step in range(state.step + 1 if state else 0, steps):
-            with layers.step(saved, step):
-                loss(model, batch(step)).backward()         # updates and saves
-                scheduler.step()                            # and anything else that belongs to the step
-
-The optimizer may have groups and schedulers. Parameters that have their gradients are stepped as if the optimizer had no others. For optimizers that
-treat each parameter separately the result has the same bits; LBFGS is refused. To accumulate gradients over several backward passes, run only the last
-of them in step(), and the others before it, with DDP under model.no_sync(). Refused, because results would be wrong: several processes without DDP,
-FSDP, find_unused_parameters, a comm hook of your own, a gradient scaler, and clipping by the global norm. A scaler and clipping need all gradients
-before the first update: save with Job after optimizer.step(). step() detects an enabled scaler, torch's functions for clipping, and gradients that
-change after their update.
+Parameters that have their gradients are stepped as if the optimizer had no others. step() detects an enabled scaler, torch's functions for clipping, and
+gradients that change after their update.
 """
 
 import threading

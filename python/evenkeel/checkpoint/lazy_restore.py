@@ -2,7 +2,6 @@
 it is read."""
 
 import collections
-import types
 
 import torch
 
@@ -45,7 +44,7 @@ class Gate:
     """Makes modules wait for their parameters, and an optimizer for its state, until open()."""
 
     def __init__(self, reader):
-        self._reader, self._modules, self._hooks, self._methods = reader, [], [], []
+        self._reader, self._modules, self._hooks = reader, [], []
 
     def modules(self, root, names):
         """Makes the modules below root wait. names: tensor -> name of its array."""
@@ -64,19 +63,9 @@ class Gate:
             # Some modules keep further references (_flat_weights of RNNs).
             self._hooks.append(m.register_forward_pre_hook(lambda _, args, own=own: self._reader.wait(*own.values())))
 
-    def before(self, owner, method, do):
-        """Calls do() before each call of owner's method, until open()."""
-        had = owner.__dict__.get(method)
-        real = getattr(owner, method)
-
-        def first(_, *args, **keywords):
-            do()
-            return real(*args, **keywords)
-
-        first.__dict__.update(getattr(real, "__dict__", {}))  # schedulers mark the method step
-        bound = types.MethodType(first, owner)  # and look at __self__
-        setattr(owner, method, bound)
-        self._methods.append((owner, method, bound, had))
+    def optimizer(self, o):
+        """Makes an optimizer wait for everything."""
+        self._hooks += [o.register_step_pre_hook(lambda *_: self._reader.wait()), o.register_state_dict_pre_hook(lambda *_: self._reader.wait())]
 
     def open(self):
         """Removes what the gate has installed."""
@@ -85,13 +74,7 @@ class Gate:
                 m.__dict__["_parameters"] = m.__dict__["_parameters"].plain()
         for hook in self._hooks:
             hook.remove()
-        for owner, method, first, had in self._methods:
-            if owner.__dict__.get(method) is first:  # else another program has wrapped it; it then only passes calls on
-                if had is None:
-                    delattr(owner, method)
-                else:
-                    setattr(owner, method, had)
-        self._modules, self._hooks, self._methods = [], [], []
+        self._modules, self._hooks = [], []
 
 
 def lazy(module):

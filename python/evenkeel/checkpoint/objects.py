@@ -1,23 +1,8 @@
 """Checkpoints of a job's live objects: model, optimizer, schedulers, scalers, samplers, generators, on one rank or several.
+docs/guides/checkpoint-pytorch.md shows a job and has the rules.
 
-    with Job("run.ckpt") as saved:
-        state = saved.restore(model=model, optimizer=optimizer, scheduler=scheduler)    # None: a new run
-        for step in range(state.step + 1 if state else 0, steps):
-            loss(model, batch(step)).backward()
-            saved.ready()                                   # waits until the last save has read the tensors
-            optimizer.step()
-            scheduler.step()
-            optimizer.zero_grad()
-            saved.save(step, model=model, optimizer=optimizer, scheduler=scheduler)     # returns at once
-
-save() looks up the tensors of the objects when it is called, so reloaded optimizers, moved models and reassigned buffers are saved as they are then. An
-object is a module, an optimizer, a torch.Generator, or anything with state_dict() and load_state_dict(). The generators of torch, numpy and random, and of
-CUDA if it is in use, are saved too. Saving does not change the run. The state of an optimizer must be tensors and plain values per parameter; LBFGS, which
-keeps lists of tensors, is refused.
-
-With torch.distributed, all ranks call the same methods. They have the same model (DDP). Each rank writes its share of the arrays into a file of its own,
-PATH.gG.RofN. A checkpoint counts once all of these files are durable. All ranks must see all files. Buffers, and tensors in objects other than modules
-and optimizers, come from rank 0; generators and plain values come from each rank. A restore with another number of ranks needs reshard=True.
+With torch.distributed, each rank writes its share of the arrays into a file of its own, PATH.gG.RofN. Buffers, and tensors in objects other than modules
+and optimizers, come from rank 0; generators and plain values come from each rank.
 
 The first save creates the file, because the optimizer's state exists then. If more state appears later, as when a parameter gets its first gradient, a new
 file replaces the old one once it has a checkpoint.

@@ -1,13 +1,5 @@
 """A checkpoint file of named tensors. The file has a fixed size. Once a save is durable, a crash leaves a complete checkpoint in it.
 
-    with checkpoint.open_("run.ckpt", tensors) as ck:       # made by checkpoint.create; tensors: name -> (tensor, kind)
-        state = ck.restore()                                # None: nothing was saved yet
-        for step in range(state.step + 1 if state else 0, steps):
-            loss(model, batch(step)).backward()
-            ck.ready()                                      # waits until the last save has read the tensors
-            optimizer.step()
-            ck.save(step, random=torch.get_rng_state().numpy().tobytes())   # returns at once
-
 CPU tensors are written from their own memory. save() copies buffers, GPU tensors and non-contiguous tensors.
 """
 

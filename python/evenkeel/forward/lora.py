@@ -88,6 +88,7 @@ def export(model, folder, base=""):
     config = {"peft_type": "LORA", "r": one.rank, "lora_alpha": one.alpha, "lora_dropout": 0.0, "bias": "none", "fan_in_fan_out": False, "inference_mode": True,
               "target_modules": sorted({n.rsplit(".", 1)[-1] for n in adapted}), "task_type": None, "base_model_name_or_path": base}  # fmt: skip
     os.makedirs(folder, exist_ok=True)
-    with interchange.replacing(os.path.join(folder, "adapter_config.json"), "w", encoding="utf-8") as f:
-        json.dump(config, f, indent=2)
+    with interchange.replacing(os.path.join(folder, "adapter_config.json")) as name:
+        with open(name, "w", encoding="utf-8") as f:
+            json.dump(config, f, indent=2)
         interchange.write_safetensors(tensors, os.path.join(folder, "adapter_model.safetensors"))

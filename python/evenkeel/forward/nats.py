@@ -50,7 +50,7 @@ class Connection:
         u = urllib.parse.urlsplit(url)
         if u.scheme not in ("nats", "tls") or not u.hostname or u.username or u.password:
             raise Refused(f"{url!r} is not nats://HOST:PORT or tls://HOST:PORT; pass the token as token=")
-        self._buffer, self._inbox, self._next, self._answers = bytearray(), "_INBOX." + secrets.token_hex(12), 1, {}
+        self._buffer, self._inbox, self._next = bytearray(), "_INBOX." + secrets.token_hex(12), 1
         self.queue = []  # messages that were read and not taken yet
         try:
             self._socket = socket.create_connection((u.hostname, u.port or 4222), timeout=timeout)
@@ -118,8 +118,7 @@ class Connection:
         while b"\r\n" not in self._buffer:
             if len(self._buffer) > _MAX_LINE or not self._fill(self._until - time.monotonic()):
                 raise Disconnected("the server sent no line")
-        line, _, rest = self._buffer.partition(b"\r\n")
-        self._buffer = bytearray(rest)
+        line, _, self._buffer = self._buffer.partition(b"\r\n")
         return bytes(line)
 
     def _control(self, line):
@@ -134,19 +133,12 @@ class Connection:
 
     def _parse(self):
         """Moves complete messages from the buffer to the queue."""
-        buffer, at = self._buffer, 0
-        while True:
-            end = buffer.find(b"\r\n", at)
-            if end < 0:
-                if len(buffer) - at > _MAX_LINE:
-                    raise Disconnected("the server sent a line without an end")
-                break
-            line = bytes(buffer[at:end])
+        buffer = self._buffer
+        while (end := buffer.find(b"\r\n")) >= 0:
+            line = bytes(buffer[:end])
             if line[:4] not in (b"MSG ", b"HMSG"):
-                at = end + 2
-                self._buffer = buffer[at:]
+                del buffer[: end + 2]
                 self._control(line)
-                buffer, at = self._buffer, 0
                 continue
             f = line.decode().split()
             headed = f[0] == "HMSG"
@@ -154,13 +146,14 @@ class Connection:
             if not 0 <= sizes[0] <= sizes[-1] <= _MAX_PAYLOAD:
                 raise Disconnected(f"a message of {sizes[-1]} bytes")
             if len(buffer) < end + 4 + sizes[-1]:
-                break
+                return
             body = bytes(buffer[end + 2 : end + 2 + sizes[-1]])
             n = sizes[0] if headed else 0
             reply = f[3] if len(f) == (6 if headed else 5) else None
             self.queue.append(Message(int(f[2]), f[1], reply, body[:n], body[n:]))
-            at = end + 4 + sizes[-1]
-        self._buffer = buffer[at:]
+            del buffer[: end + 4 + sizes[-1]]
+        if len(buffer) > _MAX_LINE:
+            raise Disconnected("the server sent a line without an end")
 
     # -- messages
 

@@ -3,13 +3,9 @@
 import argparse
 import sys
 
+from . import profile, run
 from .layout import PlanError
-
-try:
-    from . import profile, run
-    from .processes import RankError
-except ImportError as e:
-    sys.exit("evenkeel.plan: the commands need PyTorch: %s" % e)
+from .processes import RankError
 
 
 def main():

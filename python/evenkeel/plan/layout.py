@@ -1,4 +1,5 @@
-"""Reads a plan file (docs/reference/formats/plan.md) and assigns layers and samples to ranks. It needs only the standard library.
+"""Reads a plan file (docs/reference/formats/plan.md) and assigns layers and samples to ranks. It needs only the standard library. Which devices these are
+makes no difference here; `evenkeel plan check` compares them with a cluster.
 
 Ranks are numbered as by `evenkeel plan export`: stage by stage, within a stage replica by replica in the order of its groups, and within a
 replica device by device.
@@ -15,7 +16,6 @@ Place = namedtuple("Place", "rank stage replica tensor tensor_rank rows")
 Strategy = namedtuple("Strategy", "sharding checkpoint selective", defaults=(False,))
 
 MOST_RANKS = 256
-MOST_DEVICES = 1 << 20  # of a class
 
 
 class PlanError(ValueError):
@@ -34,7 +34,6 @@ class Layout:
             raise PlanError("%s: no plan: %s" % (name, e)) from e
         self._field(plan, "version", int, 1, 1)
         self._known(plan, ("version", "model", "global_batch", "micro_batch", "context", "experts", "schedule", "stages", "unused", "predicted"))
-        self.model = plan.get("model", "")
         self.digest = zlib.crc32(json.dumps({k: v for k, v in plan.items() if k != "predicted"}, sort_keys=True).encode())
         self.global_batch = self._field(plan, "global_batch", int, 1, 1 << 30)
         self.micro_batch = self._field(plan, "micro_batch", int, 1, self.global_batch)
@@ -47,12 +46,8 @@ class Layout:
         if plan.get("schedule") not in (None, "", "1f1b"):
             self._refuse("schedule", "%.40r: only 1f1b is supported here" % (plan["schedule"],))
         self.strategies, self.places, self.layers = [], [], []  # by layer; by rank; by stage, a range of layers
-        self._taken = {}  # by device: ranges of device numbers
         for i, stage in enumerate(self._list(plan, "stages")):
             self._stage(i, stage)
-        for i, devices in enumerate(self._list(plan, "unused") if plan.get("unused") else []):
-            self._known(devices, ("device", "first", "count"), "unused[%d]." % i)
-            self._take(devices, self._field(devices, "count", int, 1, MOST_DEVICES, "unused[%d]." % i), "unused[%d]." % i)
         predicted = plan.get("predicted")
         predicted = predicted if isinstance(predicted, dict) else {}
         if predicted.get("tied", False) is not False:
@@ -108,10 +103,6 @@ class Layout:
                 self._refuse(inner + "count", "%d devices; want %d replicas of %d" % (count, len(shares), tensor))
             if len(self.places) + count > MOST_RANKS:
                 self._refuse(inner + "count", "more than %d ranks" % MOST_RANKS)
-            self._take(group, count, inner)
-            same = next(j for j, g in enumerate(stage["groups"]) if g.get("device") == group["device"])
-            if same < k:
-                self._refuse(inner + "device", "%.40r, as in groups[%d]; want one group for each device; join the two, or put them into different stages" % (group["device"], same))
             for n, share in enumerate(shares):
                 if not isinstance(share, int) or isinstance(share, bool) or share < 1:
                     self._refuse("%smicro_batches[%d]" % (inner, n), "%.40r; want a whole number of at least 1" % (share,))
@@ -139,16 +130,6 @@ class Layout:
         if len(self.strategies) != end:
             self._refuse(at + "strategies", "they end at layer %d, the stage ends at layer %d" % (len(self.strategies), end))
         self.layers.append(range(begin, end))
-
-    def _take(self, devices, count, at):
-        """Reserves devices. Each may be used once."""
-        device, first = devices.get("device"), self._field(devices, "first", int, 0, MOST_DEVICES, at)
-        if not isinstance(device, str) or not device:
-            self._refuse(at + "device", "%.40r; want a name" % (device,))
-        taken = self._taken.setdefault(device, [])
-        if any(first < t.stop and t.start < first + count for t in taken):
-            self._refuse(at + "first", "%d: of %s devices %d to %d some are in use already" % (first, device, first, first + count - 1))
-        taken.append(range(first, first + count))
 
     def _known(self, obj, keys, at=""):
         """Refuses unknown fields."""

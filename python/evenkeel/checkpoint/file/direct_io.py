@@ -42,7 +42,7 @@ class _Slot:
         self.address = address(self.memory)
         self.request = ctypes.create_string_buffer(_REQUEST.size)
         self.pointer = ctypes.c_void_p(ctypes.addressof(self.request))
-        self.size, self.done, self.at = 0, 0, 0  # size 0: not pending
+        self.size, self.at = 0, 0  # size 0: not pending
 
 
 class Direct:
@@ -108,18 +108,10 @@ class Direct:
         """Submits the piece that is being filled."""
         if self._fill:
             s = self.slots[self._slot]
-            s.size, s.done, s.at = self._fill, 0, self._at
-            self._put(self._slot)
-            self._slot, self._fill = (self._slot + 1) % DEPTH, 0
-
-    def _put(self, i):
-        s = self.slots[i]
-        _REQUEST.pack_into(s.request, 0, i, 0, 0, _WRITE, 0, self.fd, s.address + s.done, s.size - s.done, s.at + s.done, 0, 0, 0)
-        try:
+            _REQUEST.pack_into(s.request, 0, self._slot, 0, 0, _WRITE, 0, self.fd, s.address, self._fill, self._at, 0, 0, 0)
             _call(self._submit, self._context, ctypes.c_long(1), ctypes.byref(s.pointer))
-        except OSError:
-            s.size = 0
-            raise
+            s.size, s.at = self._fill, self._at
+            self._slot, self._fill = (self._slot + 1) % DEPTH, 0
 
     def _finish(self, i):
         """Waits until slot i has no pending request."""
@@ -130,16 +122,8 @@ class Direct:
                 raise fault
 
     def _came(self, i, got):
-        """Receives a result of the kernel and submits the rest of a partial request. Returns an error or None."""
-        s = self.slots[i]
-        s.done += max(got, 0)
-        if got > 0 and s.done % BLOCK == 0 and s.done < s.size:
-            try:
-                self._put(i)
-                return None
-            except OSError as e:
-                return e
-        whole, s.size = s.done == s.size, 0
-        if whole:
+        """Receives a result of the kernel. Returns an error or None."""
+        size, self.slots[i].size = self.slots[i].size, 0
+        if got == size:
             return None
         return OSError(-got, os.strerror(-got)) if got < 0 else OSError(errno.EIO, "not everything was written")

@@ -100,7 +100,7 @@ class Restoring:
             first = [n for n, e in entries.items() if e.kind == BUFFER]
             order = first + [n for n, (_, kind) in live.items() if kind == PARAMETER]
             reads = {n: functools.partial(places[n][0].read, places[n][1], into[n]) for n in order + [n for n in places if n not in set(order)]}
-            reader = Reads({n: reads.pop(n) for n in order}, reads)
+            reader = Reads({n: reads.pop(n) for n in order}, reads) if behind else Reads(reads)
             self._reader = (reader, files)
             if not behind:
                 reader.wait()
@@ -114,8 +114,7 @@ class Restoring:
                     self._gate.modules(module, {p: n for n, p in loading.parameters(objects).items()})
                 for o in objects.values():
                     if isinstance(o, torch.optim.Optimizer):
-                        self._gate.before(o, "step", reader.wait)
-                        self._gate.before(o, "state_dict", reader.wait)
+                        self._gate.optimizer(o)
             else:
                 self._give_up_reading()
             return State(state.step, state.cursor, b"", {})
