@@ -77,10 +77,12 @@ def fill(batch: int, paces: list[float], least: int, most: list[int]) -> list[in
     def by(seconds: float) -> list[int]:
         return [min(max(int(seconds / p), least), c) for p, c in zip(paces, caps)]
 
-    low, high = 0.0, batch * max(paces)
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if sum(by(middle)) <= batch else (low, middle)
+    low = batch / sum(1 / p for p in paces)  # before that no division ends
+    if not batch - len(paces) <= sum(by(low)) <= batch:  # by limits
+        low, high = 0.0, batch * max(paces)
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (middle, high) if sum(by(middle)) <= batch else (low, middle)
     shares = by(low)
     for _ in range(batch - sum(shares)):
         shares[min(ranks, key=lambda r: (shares[r] >= caps[r], paces[r] * (shares[r] + 1), r))] += 1
