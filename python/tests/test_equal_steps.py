@@ -5,6 +5,7 @@ import collections
 import copy
 import os
 import random
+import subprocess
 import sys
 import time
 import unittest
@@ -181,6 +182,27 @@ class TestSizes(unittest.TestCase):
         with mock.patch.dict(os.environ):
             os.environ.pop("EVENKEEL_URL", None)
             processes.run(self, RANKS, child)
+
+
+OUT_OF_MEMORY = """
+import sys
+sys.path[:0] = sys.argv[1:]
+import torch, evenkeel
+torch.distributed.init_process_group("gloo", init_method="tcp://127.0.0.1:{}", rank=0, world_size=1)
+net = torch.nn.Linear(2, 1)
+tuner = evenkeel.EqualSteps(net)
+for k, (x,) in enumerate(tuner.steps(tuner.loader(torch.utils.data.TensorDataset(torch.randn(20, 2)), global_batch=9))):
+    if k == 1:
+        raise torch.OutOfMemoryError("enough")
+    (net(x).mean() * tuner.scale).backward()
+"""
+
+
+class TestMemory(unittest.TestCase):
+    def test_says_what_fits(self):
+        done = subprocess.run([sys.executable, "-c", OUT_OF_MEMORY.format(processes.free_port()), os.path.join(HERE, "..")], capture_output=True, text=True)
+        self.assertIn("rank 0 has no memory for a micro-step of 9 samples: give loader(micro_batch=4)", done.stderr)
+        self.assertIn("OutOfMemoryError: enough", done.stderr)
 
 
 class TestOrder(unittest.TestCase):

@@ -13,6 +13,7 @@ the device nor holds up the step: it is read a round later. Sizes come from the 
 """
 
 import itertools
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -77,6 +78,7 @@ class EqualSteps:
         self._client: client.Client | LocalClient | None = None
         self._pending: tuple[torch.Tensor, Any, Past | None] | None = None  # what the ranks exchange, its work, the round that its times are of
         self._step = 0  # of the round
+        self._fitted = 0  # the largest micro-step that has ended
         self._asked = False  # the loop read synchronised in the last micro-step
         self._weights: tuple[list[float], float] | None = None  # of this rank's micro-steps, and of all ranks together; None: samples
         self._input = InputTime(0)
@@ -130,6 +132,15 @@ class EqualSteps:
         self._alike = isinstance(found.client, LocalClient)
         o.begin(dist.get_rank(), found.first or client.uniform(o.global_batch, found.most))
         self._vector = round_vector.RoundVector(o.rank, ranks)
+        before = sys.excepthook
+
+        def explain(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+            before(kind, error, trace)
+            if issubclass(kind, torch.OutOfMemoryError) and self._time is not None and self._time.active:
+                fits = self._fitted if 0 < self._fitted < self.size else max(self.size // 2, 1)
+                print(f"evenkeel: rank {o.rank} has no memory for a micro-step of {self.size} samples: give loader(micro_batch={fits}), or tuned(Trainer, largest={fits}), on this rank", file=sys.stderr)
+
+        sys.excepthook = explain
 
     # A micro-step.
 
@@ -170,6 +181,7 @@ class EqualSteps:
     def stop(self) -> None:
         if self._time is not None:
             self._time.active = False
+        self._fitted = max(self._fitted, self.size)
         self._step, self._loaded, self._asked = self._step + 1, self._loaded - 1, False
         if self._step == self.order.micro_steps:
             self._end()
