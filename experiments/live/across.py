@@ -23,7 +23,7 @@ def rank(o):
     """What torchrun starts on each host."""
     if o.rank in ("ddp", "fsdp2"):
         trainers.dist.init_process_group("gloo")
-    speed = trainers.job(o.rank, o.rounds, o.tuned)
+    speed, _ = trainers.job(o.rank, o.rounds, o.tuned)
     if trainers.dist.get_rank() == 0:
         print(f"samples/s {speed}", flush=True)
     trainers.dist.destroy_process_group()

@@ -33,6 +33,7 @@ from faults import service
 PACES = [1, 1, 2, 4]
 STEPS, EACH, SECONDS = 2, 12, 0.001  # micro-steps of a round, and a rank's samples in one by default; of a sample's forward pass at pace 1
 BATCH = STEPS * EACH * len(PACES)
+BEFORE = 10  # rounds in which sizes settle
 FIXED = [[32, 32, 16, 16], [34, 34, 18, 10], [35, 35, 17, 9], [36, 36, 16, 8], [38, 38, 14, 6]]  # the sweep
 
 
@@ -213,11 +214,12 @@ JOBS = {
 
 
 def job(name, rounds, tuned):
-    """One rank's side: samples per second of all ranks, from the first forward pass to the end."""
-    data, done = Data(rounds), []
-    Pace.forward = noted(Pace.forward, done)
+    """One rank's side: samples per second of all ranks from the first forward pass, and from the eleventh round."""
+    data, begun = Data(rounds), []
+    Pace.forward = noted(Pace.forward, begun)
     JOBS[name][1](data, tuned)
-    return len(data) / (time.perf_counter() - done[0])
+    ended = time.perf_counter()
+    return len(data) / (ended - begun[0]), (len(data) - BEFORE * BATCH) / (ended - begun[BEFORE * STEPS])
 
 
 def child(rank, port, name, rounds, tuned, results):
@@ -234,11 +236,11 @@ def child(rank, port, name, rounds, tuned, results):
     dist.barrier()
 
 
-def noted(forward, done):
-    """Notes when the first forward pass began: what comes before it is not the trainer's."""
+def noted(forward, begun):
+    """Notes when each forward pass began: what comes before the first is not the trainer's."""
 
     def wrapped(*args, **more):
-        done or done.append(time.perf_counter())
+        begun.append(time.perf_counter())
         return forward(*args, **more)
 
     return wrapped
@@ -261,11 +263,11 @@ def run(name, rounds, tuned, url=""):
 
 
 def best(name, rounds):
-    """The best of the fixed sizes, and its samples per second."""
+    """The best of the fixed sizes, and its samples per second once they hold."""
     found = {}
     for shares in FIXED:
         fixed = fake_service.Service(lambda reports, _, shares=shares: [shares])
-        found[tuple(shares)] = run(name, rounds, True, fixed.url)
+        found[tuple(shares)] = run(name, rounds, True, fixed.url)[1]
         fixed.stop()
     return max(found.items(), key=lambda kv: kv[1])
 
@@ -278,6 +280,8 @@ def main():
     parser.add_argument("--json", action="store_true")
     o = parser.parse_args()
     rows = []
+    if not o.json:
+        print("samples/s of the library's own division; times as many with the best fixed sizes; with tuned sizes, whole run and from round 11, which over the best")
     with service() as url:
         for name in o.only:
             library = JOBS[name][0]
@@ -288,11 +292,14 @@ def main():
                 os.environ["EVENKEEL_JOB"] = f"{name}-{i}"
                 for c in found:
                     found[c].append(run(name, o.rounds, c != "default", url if c == "service" else ""))
-            row = {"trainer": name, "library": f"{library} {importlib.metadata.version(library)}", "sizes": shares, "best": top, **{c: statistics.median(s) for c, s in found.items()}}
+            row = {"trainer": name, "library": f"{library} {importlib.metadata.version(library)}", "sizes": shares, "best": top}
+            for c, speeds in found.items():
+                row[c], row[f"{c}_later"] = (statistics.median(s) for s in zip(*speeds))
             rows.append(row)
             if not o.json:
-                d = row["default"]
-                print(f"{name:16s} {row['library']:20s} default {d:5.0f} samples/s; best fixed {list(shares)} {top / d:.2f}x; local {row['local'] / d:.2f}x, {row['local'] / top:.3f} of it; service {row['service'] / d:.2f}x, {row['service'] / top:.3f} of it", flush=True)
+                d, later = row["default"], row["default_later"]
+                tuned = "; ".join(f"{c} {row[c] / d:.2f}x, later {row[c + '_later'] / later:.2f}x, {row[c + '_later'] / top:.3f}" for c in ("local", "service"))
+                print(f"{name:16s} {row['library']:20s} {d:5.0f}; {list(shares)} {top / later:.2f}x; {tuned}", flush=True)
     if o.json:
         print(json.dumps({"rounds": o.rounds, "repeat": o.repeat, "rows": rows}))
 
