@@ -152,12 +152,16 @@ class TestDeepSpeed(unittest.TestCase):
             with self.assertRaisesRegex(Usage, r"trainers.deepspeed.Tune\(engine\)"):
                 evenkeel.EqualSteps(initialize(0, 1))
             for arguments, word in (
-                ({"training_data": DATA}, "training_data"),
+                ({"config": {"data_efficiency": {"enabled": True, "data_sampling": {"enabled": True, "curriculum_learning": {"enabled": True, "curriculum_metrics": {}}}}}}, "curriculum"),
                 ({"config": {"managed_gradient_accumulation": False}}, "managed_gradient_accumulation"),
                 ({"net": deepspeed.pipe.PipelineModule(list(net()), num_stages=1)}, "PipelineModule"),
             ):
                 with self.assertRaisesRegex(Usage, word):
                     Tune(initialize(0, 1, **arguments))
+
+            engine, _, theirs, _ = deepspeed.initialize(model=net(), optimizer=torch.optim.SGD(net().parameters(), lr=1), config={"train_micro_batch_size_per_gpu": 1}, training_data=DATA)
+            with self.assertRaisesRegex(Usage, "tuner.loader"):
+                next(Tune(engine).steps(theirs))
 
             def epoch(step, before=lambda engine, tuner: None):
                 engine = initialize(2, 2)

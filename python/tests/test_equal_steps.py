@@ -276,6 +276,8 @@ class TestUsage(unittest.TestCase):
         for arguments, word in (({"batch_size": 8}, "batch_size"), ({"global_batch": 0}, "global_batch 0"), ({"global_batch": 200, "drop_last": True}, "130 samples")):
             with self.assertRaisesRegex(Usage, word):
                 tuner.loader(DATA, **{"global_batch": 8, **arguments})
+        with self.assertRaisesRegex(Usage, "generator: .* map-style"):
+            tuner.loader((d for d in DATA), global_batch=8)
         with self.assertRaisesRegex(Usage, "torchrun"):
             iter(tuner.loader(DATA, global_batch=8))
         with self.assertRaisesRegex(Usage, "global_batch 9"):

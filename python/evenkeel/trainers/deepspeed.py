@@ -1,6 +1,6 @@
 """DeepSpeed's engine, with ZeRO stages 0 to 3:
 
-    engine, *_ = deepspeed.initialize(model=model, config=config)           # without training_data
+    engine, *_ = deepspeed.initialize(model=model, config=config)
     tuner = evenkeel.trainers.deepspeed.Tune(engine)
     for x, y in tuner.steps(tuner.loader(data, num_workers=8)):
         engine.backward(criterion(engine(x), y) * tuner.scale)              # mean over its samples
@@ -23,7 +23,7 @@ class Tune(EqualSteps):
 
     def __init__(self, engine: Any, local: bool = True):
         wrong = {
-            "training_data: give it to tuner.loader() instead, or DeepSpeed would deal out the samples": engine.training_dataloader is not None,
+            "curriculum learning by data_efficiency: DeepSpeed's loader applies it, and the tuner draws the samples": engine.curriculum_learning_enabled(),
             "a PipelineModule: its engine draws micro-batches by itself, all of one size": engine.pipeline_parallelism,
             "managed_gradient_accumulation=false: leave it out; the tuner divides a round into gradient_accumulation_steps": not engine.managed_gradient_accumulation(),
             "tensor or sequence parallelism: the tuner divides batches among data-parallel ranks alone": engine.dp_world_size != dist.get_world_size() or engine.sequence_parallel_size > 1,

@@ -93,6 +93,8 @@ class EqualSteps:
         taken = [k for k in ("batch_size", "sampler", "batch_sampler") if k in arguments]
         if taken:
             raise Usage(f"{taken[0]}: the tuner decides which samples a rank takes; give global_batch and micro_steps instead")
+        if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
+            raise Usage(f"{type(data).__name__}: the tuner draws the samples; give a map-style dataset")
         whole = all(isinstance(n, int) and not isinstance(n, bool) for n in (global_batch, micro_steps, micro_batch))
         if not whole or micro_steps < 1 or global_batch < 1 or micro_batch < 0 or len(data) < (global_batch if drop_last else 1):
             raise Usage(f"global_batch {global_batch!r}, micro_steps {micro_steps!r}, micro_batch {micro_batch!r}, {len(data)} samples: give whole numbers from 1, and data for a round")
