@@ -222,7 +222,8 @@ class EqualSteps:
         if self._began is None:
             self._began = since
         ahead, at = divmod(self._step + self._loaded, o.micro_steps)
-        self._input.handed(now, now - since, o.sizes(o.round + ahead)[at])
+        self.handed = o.sizes(o.round + ahead)[at]  # the samples of that batch that count
+        self._input.handed(now, now - since, self.handed)
         self._loaded += 1
         self._waited += now - since
 
