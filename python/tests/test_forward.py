@@ -510,7 +510,6 @@ class BadInput(unittest.TestCase):
 
     def test_names(self):
         self.refused("no linear layer named query", forward.lora, model(), ("query",))
-        self.refused("no parameter 'x'", forward.deltas, model(), ("x",))
         self.refused("letters, digits", forward.create, "nats://127.0.0.1:1", "a.b", b"")
         self.refused("is not nats://", forward.join, "http://127.0.0.1:1", "a", 0, None, [])
 

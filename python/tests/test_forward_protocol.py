@@ -45,7 +45,7 @@ class Golden(unittest.TestCase):
         for v in golden()["parts"]["examples"]:
             r = replica.Replica.__new__(replica.Replica)
             r.config = forward.Config(processors=2 * len(v["sizes"]), key=v["key"], examples=v["sizes"], estimator="each" if v["shared"] else "pairs")
-            r.header = header.Header(b"", r.config, [], "file", v["count"], "", "")
+            r.header = header.Header(b"", r.config, [], "file", v["count"], "")
             r.step, r._examples = v["step"], {}
             for rank in (2 * v["pair"], 2 * v["pair"] + 1):
                 self.assertEqual(torch.cat(r.batch(rank)).tolist(), v["examples"], v)

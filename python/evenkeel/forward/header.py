@@ -115,18 +115,13 @@ class Header:
     initial: str
     count: int
     frozen: str  # "" if the header has none
-    data_hash: str
 
 
-def build(config, count, tensors, initial, frozen="", data_hash="", program=None):
-    """The header of a new run, as JSON."""
-    h = {"version": 2, "config": config.fields(), "data": {"count": count}, "initial": initial, "tensors": [dataclasses.asdict(t) for t in tensors]}
-    if data_hash:
-        h["data"]["hash"] = data_hash
+def build(config, count, tensors, frozen):
+    """The header of a new run, as JSON. It starts from the present values of the tensors."""
+    h = {"version": 2, "config": config.fields(), "data": {"count": count}, "initial": "file", "tensors": [dataclasses.asdict(t) for t in tensors]}
     if frozen:
         h["frozen"] = frozen
-    if program is not None:
-        h["program"] = program
     return json.dumps(h).encode()
 
 
@@ -146,7 +141,7 @@ def parse(raw):
     data = h.get("data")
     if type(data) is not dict or type(data.get("count")) is not int or not 1 <= data["count"] < 2**32:
         raise Refused("data.count must be 1 to 2^32 - 1")
-    return Header(raw, config, _tensors(h.get("tensors")), h["initial"], data["count"], str(h.get("frozen", "")), str(data.get("hash", "")))
+    return Header(raw, config, _tensors(h.get("tensors")), h["initial"], data["count"], str(h.get("frozen", "")))
 
 
 def _config(c):

@@ -47,14 +47,10 @@ def lora(model, targets, rank=8, alpha=16, seed=1):
     return parts
 
 
-def deltas(model, names=None):
-    """Trains whole parameters (all, or those named) as differences to their present values. They may have any dtype."""
+def deltas(model):
+    """Trains all parameters as differences to their present values. They may have any dtype."""
     model.requires_grad_(False)
-    named = dict(model.named_parameters())
-    unknown = sorted(set(names or ()) - set(named))
-    if unknown:
-        raise Refused(f"the model has no parameter {unknown[0]!r}")
-    return [Part(f"{n}.delta", p, delta=True) for n, p in named.items() if names is None or n in names]
+    return [Part(f"{n}.delta", p, delta=True) for n, p in model.named_parameters()]
 
 
 def whole(model):

@@ -144,10 +144,10 @@ class Validation:
         return self._stop_after is not None and run.step - first >= self._stop_after
 
 
-def prepare(config, count, parts, frozen="", data_hash="", program=None):
+def prepare(config, count, parts, frozen=""):
     """Makes the header of a new run that trains the parts from their present values on count examples."""
     tensors = weights.describe(parts)
-    return headers.build(config.complete(sum(t.size() for t in tensors)), count, tensors, "file", frozen, data_hash, program)
+    return headers.build(config.complete(sum(t.size() for t in tensors)), count, tensors, frozen)
 
 
 def replay(path, parts, frozen="", steps=None):

@@ -13,12 +13,12 @@ class Reads:
     """Reads arrays in the background, in order."""
 
     def __init__(self, reads, later=()):
-        """reads, later: name -> function that reads and verifies an array. Threads of low priority read `later` after `reads`."""
+        """reads, later: name -> function that reads and verifies an array. A thread of low priority reads `later` after `reads`."""
         self.go = threading.Event()  # set when the forward pass is done: `later` may begin
-        self._threads = futures.ThreadPoolExecutor(2), futures.ThreadPoolExecutor(2, initializer=self._hold)
+        self._threads = futures.ThreadPoolExecutor(3), futures.ThreadPoolExecutor(1, initializer=self._hold)
         self._first = [self._threads[0].submit(read) for read in reads.values()]
-        self._reads = dict(zip(reads, self._first))
-        self._reads |= {name: self._threads[1].submit(later[name]) for name in later}
+        self._later = dict(later)
+        self._reads = {**dict(zip(reads, self._first)), **{name: self._threads[1].submit(read) for name, read in self._later.items()}}
 
     def _hold(self):
         background()
@@ -31,6 +31,10 @@ class Reads:
         """Waits until these arrays, or all, are read and verified. Raises their first error."""
         if not names:
             self.go.set()
+            for name, read in self._later.items():
+                if self._reads[name].cancel():  # it has not begun, and is urgent now
+                    self._reads[name] = self._threads[0].submit(read)
+            self._later = {}
         try:
             for name in names or self._reads:
                 self._reads[name].result()

@@ -20,7 +20,6 @@ class Writer(Reader):
 
     def __init__(self, path, fd, named, writes, new=False):
         super().__init__(path, fd, named, writes)
-        self.unchanged = 0  # saves in which no parameter differed from the save before
         self._sequence = max([self._note.sequence] + [r.sequence for r in self._slots if r])
         self._all = 0  # sequence number of the newest checkpoint that all ranks have
         # Slots beyond the end of the file are not written: their blocks are not reserved.
@@ -34,8 +33,7 @@ class Writer(Reader):
         self._watched = {}  # name -> (tensor, version); tensors that are saved from their own memory, until ready()
         self._changed = threading.Condition()
         self._jobs = queue.Queue()
-        self.pace = True  # spread a save over half of the time in which recent saves were not waited for
-        self.begun_at = self.took = None  # of the newest save: its beginning, and its seconds until it was durable
+        self.took = None  # seconds of the newest save until it was durable
         self._hurry = threading.Event()  # a thread waits for the save
         self._quiet = []  # of recent saves: seconds from commit() until the tensors were needed again
         self._thread = None
@@ -62,8 +60,9 @@ class Writer(Reader):
                 if kind == "begin":
                     self._priority()
                     hashes, error, poison, slot = {}, None, False, job[0]
-                    self.begun_at = time.monotonic()
-                    pace = transfer.Pace(sum(e.length for e in self.entries), 0.5 * min(self._quiet, default=0.0), self._hurry) if self.pace else None
+                    begun = time.monotonic()
+                    # Spread a save over half of the time in which recent saves were not waited for.
+                    pace = transfer.Pace(sum(e.length for e in self.entries), 0.5 * min(self._quiet, default=0.0), self._hurry)
                     if slot in self._clean:
                         self._slots[slot] = None
                     else:
@@ -78,7 +77,7 @@ class Writer(Reader):
                     self._access.written()
                     self._commit(*job, [hashes[e.name] for e in self.entries])
                     poison = False
-                    self.took = time.monotonic() - self.begun_at
+                    self.took = time.monotonic() - begun
             except Usage as e:  # the storage is not at fault
                 error, poison = e, False
             except BaseException as e:  # the next call raises it
@@ -151,7 +150,6 @@ class Writer(Reader):
         fd, start = self._fd, self._first + slot * self._size
         parameters = tuple(h for e, h in zip(self.entries, hashes) if e.kind == PARAMETER)
         if self._last and parameters and parameters == self._last[2] and step > self._last[0]:
-            self.unchanged += 1
             said = f"{self.path}: no parameter changed between the saves of steps {self._last[0]} and {step}; do you save the model that you train?"
             warnings.warn(said, stacklevel=1)
         later = self._note.sequence > 0
