@@ -175,12 +175,14 @@ def lightning(data, tuned):
 def accelerate(data, tuned):
     from accelerate import Accelerator
 
+    from evenkeel.trainers.accelerate import Tune
+
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=STEPS)
     model = Net()
     model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.01))
     if tuned:
-        tuner = evenkeel.EqualSteps(model, divided=True)
-        batches = tuner.steps(tuner.loader(data, global_batch=BATCH, micro_steps=STEPS))
+        tuner = Tune(accelerator)
+        batches = tuner.steps(tuner.loader(data, global_batch=BATCH))
     else:
         batches = accelerator.prepare(torch.utils.data.DataLoader(data, batch_size=EACH, shuffle=True))
     for batch in batches:
@@ -193,11 +195,13 @@ def accelerate(data, tuned):
 def deepspeed(data, tuned):
     import deepspeed as ds
 
+    from evenkeel.trainers.deepspeed import Tune
+
     net = Net()
     config = {"train_micro_batch_size_per_gpu": EACH, "gradient_accumulation_steps": STEPS, "zero_optimization": {"stage": 2}, "optimizer": {"type": "SGD", "params": {"lr": 0.01}}, "zero_allow_untested_optimizer": True}
     engine, *_ = ds.initialize(model=net, model_parameters=net.parameters(), config=config)
-    tuner = evenkeel.EqualSteps(engine, divided=True) if tuned else None
-    for batch in tuner.steps(tuner.loader(data, global_batch=BATCH, micro_steps=STEPS)) if tuned else plain_loader(data):
+    tuner = Tune(engine) if tuned else None
+    for batch in tuner.steps(tuner.loader(data)) if tuned else plain_loader(data):
         engine.backward(engine(**batch)["loss"] * (tuner.scale if tuned else 1))
         engine.step()
 

@@ -271,6 +271,21 @@ class TestOrder(unittest.TestCase):
 
 
 class TestUsage(unittest.TestCase):
+    def test_one_tuner(self):
+        """Whichever comes first, and whoever owns the loop."""
+
+        def child(rank, port):
+            dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=1)
+            net = DDP(mlp())
+            equal = evenkeel.EqualSteps(net)
+            loader = equal.loader(DATA, global_batch=8)
+            evenkeel.Tuner(net)
+            for again in (lambda: evenkeel.EqualSteps(net), lambda: iter(loader)):
+                with self.assertRaisesRegex(Usage, "leave one of the two out"):
+                    again()
+
+        processes.run(self, 1, child)
+
     def test_wrong_arguments(self):
         tuner = evenkeel.EqualSteps(mlp())
         for arguments, word in (({"batch_size": 8}, "batch_size"), ({"global_batch": 0}, "global_batch 0"), ({"global_batch": 200, "drop_last": True}, "130 samples")):

@@ -303,6 +303,9 @@ class TestTrainer(unittest.TestCase):
         self.job(child)
 
     def test_refused(self):
+        with self.assertRaisesRegex(Usage, "tuned already"):
+            tuned(tuned(Trainer))
+
         def child(rank):
             with tempfile.TemporaryDirectory() as folder:
                 for arguments in ({"train_sampling_strategy": "group_by_length"}, {"average_tokens_across_devices": False}, {"ignore_data_skip": True}):

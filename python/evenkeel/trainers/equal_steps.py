@@ -66,6 +66,11 @@ def timed(source: Iterator[Any], tuner: Any) -> Iterator[Any]:
         yield batch
 
 
+def _alone(model: torch.nn.Module) -> None:
+    if any(hook.__module__ == "evenkeel.tuner.gradient_hook" for hook, _ in getattr(model, "_comm_hooks", ())):
+        raise Usage("the model belongs to an evenkeel.Tuner, which weights its gradients: leave one of the two out")
+
+
 class EqualSteps:
     """One rank's side. model may come later (watch). divided: the trainer divides each loss by the number of micro-steps. local: without EVENKEEL_URL the
     ranks find their sizes by themselves; else they stay equal."""
@@ -108,6 +113,7 @@ class EqualSteps:
         if hasattr(model, "is_gradient_accumulation_boundary") and not self._divided:
             raise Usage("DeepSpeed's engine counts and divides by itself: use evenkeel.trainers.deepspeed.Tune(engine)")
         if self._model is not model:
+            _alone(model)
             if self._time is not None:
                 self._time.close()
             self._model, self._time = model, ForwardTime(model, self.clock)
@@ -126,6 +132,8 @@ class EqualSteps:
         o, ranks = self.order, dist.get_world_size()
         if o.global_batch < ranks * o.micro_steps:
             raise Usage(f"global_batch {o.global_batch} is less than a sample for each of {o.micro_steps} micro-steps of {ranks} ranks: raise it, or lower micro_steps")
+        if self._model is not None:
+            _alone(self._model)
         self._group = dist.new_group(backend="gloo")
         device = next(self._model.parameters()).device if self._model is not None else torch.device("cpu")
         limits = {"least": 1, "most": self._most, "sizes": []}

@@ -19,6 +19,8 @@ from .equal_steps import EqualSteps, Loader
 
 def tuned(base: type[Trainer], largest: int = 0) -> type[Trainer]:
     """The class of a trainer whose ranks take as many samples as let all finish together."""
+    if issubclass(base, _Tuned):
+        raise Usage(f"tuned({base.__name__}): it is tuned already")
     return type(f"Tuned{base.__name__}", (_Tuned, base), {"largest": largest})
 
 
