@@ -183,6 +183,33 @@ class TestSizes(unittest.TestCase):
             os.environ.pop("EVENKEEL_URL", None)
             processes.run(self, RANKS, child)
 
+    def test_no_time_is_longer_than_the_round(self):
+        """Backward passes are reckoned, at twice the forward passes. Here they take no time."""
+        service = fake_service.Service(lambda reports, _: [[20, 20, 16, 10]])
+        self.addCleanup(service.stop)
+
+        def child(rank, port):
+            torch.set_num_threads(1)
+            dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=RANKS)
+            net = DDP(nn.Sequential(Slow(self.PACES[rank]), nn.Linear(6, 3).double()))
+            tuner = evenkeel.EqualSteps(net)
+            loader = tuner.loader(DATA, global_batch=66)
+            for _ in range(3):
+                for x, y, _ in tuner.steps(loader):
+                    (cross_entropy(net(x), y) * tuner.scale).backward()
+            with self.assertRaisesRegex(Usage, "iterate the same one"):
+                tuner.loader(DATA, global_batch=66)
+            tuner.close()
+            dist.barrier()
+
+        with mock.patch.dict(os.environ, {"EVENKEEL_URL": service.url}):
+            processes.run(self, RANKS, child)
+        self.assertGreater(len(service.reports), 3)
+        for r in service.reports:
+            longest = max(own["seconds"] for own in r["ranks"])
+            self.assertGreater(longest, 0.03)
+            self.assertLessEqual(longest, r["wait_seconds"] * (1 + 1e-9))
+
 
 OUT_OF_MEMORY = """
 import sys

@@ -98,6 +98,8 @@ class EqualSteps:
         taken = [k for k in ("batch_size", "sampler", "batch_sampler") if k in arguments]
         if taken:
             raise Usage(f"{taken[0]}: the tuner decides which samples a rank takes; give global_batch and micro_steps instead")
+        if self._group is not None:
+            raise Usage("loader() after training began: make it once, and iterate the same one in every epoch; for other data make another tuner")
         if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
             raise Usage(f"{type(data).__name__}: the tuner draws the samples; give a map-style dataset")
         whole = all(isinstance(n, int) and not isinstance(n, bool) for n in (global_batch, micro_steps, micro_batch))
@@ -261,6 +263,10 @@ class EqualSteps:
         did, plan, _ = round_vector.unpack(v.tolist(), self._vector.ranks)
         if past is not None and self._client is not None:
             past.did = did
+            longest = max(d.seconds for d in did)
+            if not self._alike and longest > past.wait:  # backward passes take less than is reckoned
+                for d in did:
+                    d.seconds *= past.wait / longest
             self._client.offer(report(past), past.plan)
         if self._alike:
             plan = self._news.take()
