@@ -49,6 +49,8 @@ class TestCosts(unittest.TestCase):
             self.assertAlmostEqual(float(Costs(plan(weights=None)).seconds(l, b)), seconds(l, b), delta=1e-9)  # it is linear in both
             self.assertEqual(c.cap(l), 1000 // l)
         self.assertEqual((c.cap(201), c.efficient(201)), (0, 0))
+        with self.assertRaisesRegex(ScheduleError, "make it anew, with --table"):
+            Costs(plan(predicts=None))
         self.assertEqual((Costs(plan(pad_to=64)).cap(65), Costs(plan(batch_multiple=8)).cap(30)), (1000 // 128, 32))
 
     def test_vectors(self):
