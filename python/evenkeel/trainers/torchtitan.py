@@ -76,6 +76,7 @@ class _Tuned(Trainer):
     def __init__(self, config: Trainer.Config):
         p = config.parallelism
         wrong = {
+            "expert parallelism: ranks wait for one another within a layer, so none has a time of its own": p.expert_parallel_degree > 1,
             "pipeline, tensor or context parallelism: the tuner divides batches among data-parallel ranks alone": max(p.pipeline_parallel_degree, p.tensor_parallel_degree, p.context_parallel_degree) > 1,
             "training.disable_cuda_graphs=False: set it to True, a graph replays a single size": utils.device_type == "cuda" and not config.training.disable_cuda_graphs,
         }
