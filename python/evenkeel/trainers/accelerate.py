@@ -1,6 +1,8 @@
 """Hugging Face Accelerate, in a loop of your own:
 
-    tuner = evenkeel.trainers.accelerate.Tune(accelerator)
+    from evenkeel.trainers.accelerate import Tune
+
+    tuner = Tune(accelerator)
     loader = tuner.loader(data, global_batch=256, num_workers=8)            # accelerator.prepare takes it, and leaves it as it is
     for x, y in tuner.steps(loader):
         with accelerator.accumulate(model):

@@ -1,7 +1,9 @@
 """DeepSpeed's engine, with ZeRO stages 0 to 3:
 
+    from evenkeel.trainers.deepspeed import Tune
+
     engine, *_ = deepspeed.initialize(model=model, config=config)
-    tuner = evenkeel.trainers.deepspeed.Tune(engine)
+    tuner = Tune(engine)
     for x, y in tuner.steps(tuner.loader(data, num_workers=8)):
         engine.backward(criterion(engine(x), y) * tuner.scale)              # mean over its samples
         engine.step()

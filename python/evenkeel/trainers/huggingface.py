@@ -1,6 +1,8 @@
 """Hugging Face's Trainer, and what is derived from it, such as TRL's SFTTrainer:
 
-    trainer = evenkeel.trainers.huggingface.tuned(Trainer)(model=model, args=args, train_dataset=data)
+    from evenkeel.trainers.huggingface import tuned
+
+    trainer = tuned(Trainer)(model=model, args=args, train_dataset=data)
 
 The batch of a round stays the Trainer's own: per_device_train_batch_size x gradient_accumulation_steps x ranks. Only its division among the ranks changes, so
 steps, schedules, logs and checkpoints are as before. Where the Trainer divides the loss by the tokens of all ranks (num_items_in_batch) any division is

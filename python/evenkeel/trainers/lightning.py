@@ -1,6 +1,8 @@
 """Lightning's Trainer, with any of its strategies that average gradients over ranks:
 
-    tune = evenkeel.trainers.lightning.Tune()
+    from evenkeel.trainers.lightning import Tune
+
+    tune = Tune()
     trainer = L.Trainer(strategy="ddp", accumulate_grad_batches=4, use_distributed_sampler=False, callbacks=[tune])
     trainer.fit(module, tune.loader(data, global_batch=256, micro_steps=4, num_workers=8))
 

@@ -1,7 +1,9 @@
 """torchtitan's Trainer: a line in the function of your config registry.
 
+    from evenkeel.trainers.torchtitan import tuned
+
     def llama3_mixed() -> Trainer.Config:
-        return evenkeel.trainers.torchtitan.tuned(llama3_8b())
+        return tuned(llama3_8b())
 
 The batch of a round stays the config's own, training.global_batch_size; only its division among the data-parallel ranks changes. torchtitan sums losses and
 divides by the valid tokens of all ranks, so any division is exact, and nothing is scaled here. Each rank reads its own part of the data, as before, and
