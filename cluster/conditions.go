@@ -11,8 +11,8 @@ import (
 )
 
 // Conditions describes how the nodes of a cluster depart from their profiles, round
-// by round. With the zero value the nodes keep to their profiles exactly. Presets are fitted
-// to measurements, except for Stress; docs/reference/formats/cluster.md has the table with
+// by round, or by time (Pattern). With the zero value the nodes keep to their profiles exactly. Presets are fitted
+// to measurements, except for Stress and patterns; docs/reference/formats/cluster.md has the table with
 // the file behind each number, experiments/tuner/fit-conditions makes it.
 type Conditions struct {
 	Bias     float64    `yaml:"bias,omitempty" json:"bias"`         // sd over nodes of the log of the constant departure from the profile, 0..3
@@ -31,6 +31,10 @@ type Conditions struct {
 	// NoiseWithin is the share of a round's noise variance that each of its micro-steps
 	// has to itself, 0..1; the rest is common to them.
 	NoiseWithin float64 `yaml:"noise_within,omitempty" json:"noise_within,omitzero"`
+
+	// Patterns act all at once; with Turns one of them, or none, at a time, for so many nominal rounds: median 1..1e9.
+	Patterns []Pattern `yaml:"patterns,omitempty" json:"patterns,omitempty"`
+	Turns    Spread    `yaml:"turns,omitempty" json:"turns,omitzero"`
 
 	Replay trace.Replay `yaml:"replay,omitempty" json:"replay,omitzero"` // measured times; multiplies the rest
 }
@@ -120,15 +124,15 @@ const (
 	maxMedian = 0.5
 )
 
-// draw maps a standard normal number to the distribution.
-func (s Spread) draw(z float64) float64 { return s.Median * math.Exp(s.Sigma*z) }
+// Draw maps a standard normal number to the distribution.
+func (s Spread) Draw(z float64) float64 { return s.Median * math.Exp(s.Sigma*z) }
 
 // DrawNoise is a node's noise deviation from a standard normal number.
 func (c *Conditions) DrawNoise(z float64) float64 {
 	if c.Noise.Median == 0 {
 		return 0
 	}
-	return min(max(c.Noise.draw(z), minNoise), max(maxNoise, c.Noise.Median))
+	return min(max(c.Noise.Draw(z), minNoise), max(maxNoise, c.Noise.Median))
 }
 
 // DrawJob returns the conditions of one run from standard normal numbers: for noise and
@@ -155,11 +159,11 @@ func (c *Conditions) DrawJob(z [4]float64) Conditions {
 // Slowdown is the straggler's from standard normal numbers: its level's and that of the
 // round.
 func (s *Straggler) Slowdown(level, wander float64) float64 {
-	return 1 + min(s.Excess.draw(level)*math.Exp(s.SD*wander), maxFactor-1)
+	return 1 + min(s.Excess.Draw(level)*math.Exp(s.SD*wander), maxFactor-1)
 }
 
 // DrawSlowdown is an episode's slowdown from a standard normal number.
-func (e *Episode) DrawSlowdown(z float64) float64 { return 1 + min(e.Excess.draw(z), maxExcess) }
+func (e *Episode) DrawSlowdown(z float64) float64 { return 1 + min(e.Excess.Draw(z), maxExcess) }
 
 // base is what every preset shares: the departure of a node from its profile
 // (variability/pai_cross_worker_cov.csv), step noise and spikes
@@ -216,6 +220,16 @@ var presets = map[string]func(*Conditions){
 	"bimodal":       func(c *Conditions) { c.Modes = Modes{Share: 0.25, Excess: 0.5, Rounds: 20} },
 	"wrong-profile": func(c *Conditions) { c.Wrong = Wrong{Share: 0.25, Factor: 2} },
 	"skewed-clocks": func(c *Conditions) { c.Clocks = Clocks{SD: 1} },
+	"periodic":      patterns(periodic),
+	"saves":         patterns(saves),
+	"cascade":       patterns(cascade),
+	"thermal":       patterns(thermal),
+	"announced":     patterns(announced),
+	"hopping":       patterns(hopping),
+	"mixture": func(c *Conditions) {
+		patterns(periodic, saves, cascade, thermal, announced, hopping)(c)
+		c.Turns = Spread{100, 0.3}
+	},
 }
 
 // Presets lists the names that Preset knows, in the order of the documentation.
@@ -223,6 +237,7 @@ func Presets() []string {
 	return []string{
 		"steady", "drift", "interference", "bursts", "colocated", "powercap", "failures", "joins", "production",
 		"racks", "diurnal", "creep", "bimodal", "wrong-profile", "skewed-clocks",
+		"periodic", "saves", "cascade", "thermal", "announced", "hopping", "mixture",
 	}
 }
 
@@ -287,6 +302,7 @@ func (c *Conditions) check(f *badinput.Faults) {
 	within("job.episodes", c.Job.Episodes, 0, maxSD)
 	c.Straggler.check("straggler.", f)
 	c.Stress.check(f)
+	c.checkPatterns(f)
 	if r := &c.Replay; *r != (trace.Replay{}) {
 		if r.File == "" {
 			f.Add("replay.file", "missing; name a CSV file with a row for each worker and round")

@@ -1,10 +1,12 @@
 package cluster
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -34,6 +36,11 @@ func TestPresets(t *testing.T) {
 	a.Episodes[0].Rate = 1
 	if b, _ := Preset("bursts"); b.Episodes[0].Rate == 1 {
 		t.Error("presets share their episodes")
+	}
+	a, _ = Preset("mixture")
+	a.Patterns[0].Lag = 1
+	if b, _ := Preset("mixture"); b.Patterns[0].Lag == 1 || len(b.Patterns) != 6 {
+		t.Error("presets share their patterns")
 	}
 }
 
@@ -218,6 +225,33 @@ func TestNominal(t *testing.T) {
 	}
 }
 
+// describe is a pattern as the format document has it; what is zero is left out.
+func describe(p *Pattern) string {
+	text := "per " + cmp.Or(p.Per, PerNode)
+	add := func(format string, value any) {
+		if !reflect.ValueOf(value).IsZero() {
+			text += ", " + fmt.Sprintf(format, value)
+		}
+	}
+	spread := func(s Spread) string { return fmt.Sprintf("%v (%v)", s.Median, s.Sigma) }
+	add("size %v", p.Size)
+	add("share %v", p.Share)
+	add("every %v", spread(p.Every))
+	add("length %v", spread(p.Length))
+	add("vary %v", p.Vary)
+	add("excess %v", spread(p.Excess))
+	add("lag %v", p.Lag)
+	if p.Ramp {
+		text += ", ramp"
+	}
+	if p.Hop {
+		text += ", hop"
+	}
+	add("notice %v", p.Notice)
+	add("sign %v", p.Sign)
+	return text
+}
+
 // The table of the format document must say what the presets are.
 func TestPresetsDocumented(t *testing.T) {
 	source, err := os.ReadFile("../docs/reference/formats/cluster.md")
@@ -283,6 +317,11 @@ func TestPresetsDocumented(t *testing.T) {
 		}
 		if k := c.Clocks; k.SD > 0 {
 			row(label, "clocks sd %v", k.SD)
+		}
+		if len(c.Patterns) > 1 {
+			row(label, "these six, turns %v (%v)", c.Turns.Median, c.Turns.Sigma)
+		} else if len(c.Patterns) == 1 {
+			row(label, "%s", describe(&c.Patterns[0]))
 		}
 	}
 }

@@ -20,6 +20,8 @@ type Node struct {
 	Network float64          // seconds to deliver one gradient over its link
 	TFLOPS  float64          // nameplate speed of the device at the workload's precision; 0 unknown
 	Power   Power
+	Host    string // what it shares with other nodes and may slow down by together with them; "": not known
+	Rack    string // likewise
 	Hidden  Hidden `state:"-"`
 }
 
@@ -151,4 +153,7 @@ type Truth struct {
 	Noise    []float64 // relative standard deviation of one round's time
 	Factor   []float64 // by which spikes and the noise that all micro-steps share multiply the time of the round, without a deadline
 	Left     []float64 // seconds that the node still computes on older work when the round opens
+	// Coming is node i's mean slowdown if it computes for so many seconds from the opening of the round on. nil: that of Slowdown,
+	// however long the round; else Slowdown is the mean over a nominal round (Pattern).
+	Coming func(i int, seconds float64) float64
 }

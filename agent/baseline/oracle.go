@@ -1,6 +1,7 @@
 package baseline
 
 import (
+	"math"
 	"slices"
 
 	"evenkeel/agent"
@@ -36,20 +37,53 @@ func NewOracle(c *cluster.Cluster, truth TruthSource, config Oracle) agent.Polic
 
 func (o *oracle) Decide(_ *cluster.Report, present []bool, plan *cluster.Plan) error {
 	truth := o.truth.Truth()
-	for i := range o.perf {
-		known := truth.Slowdown[i]
-		if o.config.Lag > 0 {
-			known = o.last[i]
+	allocate := func(slowdown func(i int) float64) (float64, error) {
+		for i := range o.perf {
+			known := slowdown(i)
+			if o.config.Noise {
+				known *= truth.Factor[i]
+			}
+			o.perf[i].PerSample = o.base[i].PerSample * known * (1 + o.config.Margin*truth.Noise[i])
 		}
-		if o.config.Noise {
-			known *= truth.Factor[i]
-		}
-		o.perf[i].PerSample = o.base[i].PerSample * known * (1 + o.config.Margin*truth.Noise[i])
-		o.last[i] = truth.Slowdown[i]
+		return o.alloc.Allocate(o.cluster, present, o.perf, plan.Sizes)
 	}
-	finish, err := o.alloc.Allocate(o.cluster, present, o.perf, plan.Sizes)
+	finish, err := allocate(func(i int) float64 {
+		if o.config.Lag > 0 {
+			return o.last[i]
+		}
+		return truth.Slowdown[i]
+	})
+	copy(o.last, truth.Slowdown)
+	if o.config.Noise && truth.Coming != nil && err == nil {
+		finish, err = foresee(finish, func(finish float64) (float64, error) {
+			return allocate(func(i int) float64 { return truth.Coming(i, finish-o.base[i].Overhead) })
+		})
+	}
 	plan.Perf, plan.Finish = o.perf, finish
 	return err
+}
+
+// foresee returns the earliest finish that comes true: allocated by the nodes' means until then, the round ends by then. These
+// means are exact for nodes that finish together, and what can be done until a moment only grows with it; so no sizes finish
+// earlier, and since a round begun later never ends earlier, no policy that waits for all finishes a run before one that takes them.
+func foresee(guess float64, allocated func(finish float64) (float64, error)) (float64, error) {
+	low, high, at := 0.0, math.Inf(1), guess
+	for range 32 {
+		finish, err := allocated(at)
+		if err != nil {
+			return 0, err
+		}
+		if finish <= at {
+			high = at
+		} else {
+			low = at
+		}
+		at = min((low+high)/2, 2*at)
+	}
+	if math.IsInf(high, 1) {
+		high = at
+	}
+	return allocated(high)
 }
 
 // Omniscient tells agent.Control that the policy decides by itself who takes part.

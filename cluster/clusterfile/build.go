@@ -25,6 +25,7 @@ type builder struct {
 	total     int             // nodes
 	names     map[string]bool // taken
 	serial    map[string]int  // next number of a group's nodes, by the group's name
+	hosts     map[string]int  // the group that names a host first
 }
 
 // workload looks the workload up, so that an unknown one is reported once and not for
@@ -85,6 +86,7 @@ func (b *builder) group(i int) {
 	if _, ok := b.written[path+".name"]; (ok || g.Name != "") && !nodeName.MatchString(g.Name) {
 		b.faults.Add(path+".name", "is %q; a name is 1 to 63 letters, digits and, not first, - . _", clip(g.Name))
 	}
+	b.place(i, path)
 	if g.Device == "" {
 		b.faults.Add(path+".device", "missing; evenkeel profiles list shows what is known")
 		return
@@ -98,7 +100,7 @@ func (b *builder) group(i int) {
 		b.faults.Add(path+".device", "%s", err)
 		return
 	}
-	n := cluster.Node{Device: g.Device, Profile: p, Limit: profile.NoLimit, TFLOPS: device.TFLOPS(b.model.DType)}
+	n := cluster.Node{Device: g.Device, Profile: p, Limit: profile.NoLimit, TFLOPS: device.TFLOPS(b.model.DType), Host: g.Host, Rack: g.Rack}
 	b.memory(&n, g, device, path)
 	b.microBatch(&n, g, path+".micro_batch")
 	b.network(&n, g, path)
@@ -114,6 +116,26 @@ func (b *builder) group(i int) {
 	}
 	if len(*b.faults) == before {
 		b.add(n, g, path)
+	}
+}
+
+// place checks the host and the rack of group i.
+func (b *builder) place(i int, path string) {
+	g := &b.file.Nodes[i]
+	for _, f := range [][2]string{{path + ".host", g.Host}, {path + ".rack", g.Rack}} {
+		field, name := f[0], f[1]
+		if _, ok := b.written[field]; (ok || name != "") && !nodeName.MatchString(name) {
+			b.faults.Add(field, "is %q; a name is 1 to 63 letters, digits and, not first, - . _", clip(name))
+		}
+	}
+	if g.Host == "" {
+		return
+	}
+	first, known := b.hosts[g.Host]
+	if !known {
+		b.hosts[g.Host] = i
+	} else if rack := b.file.Nodes[first].Rack; rack != g.Rack {
+		b.faults.Add(path+".rack", "is %q, but nodes[%d] has host %s in rack %q; a host is in one rack", clip(g.Rack), first, clip(g.Host), clip(rack))
 	}
 }
 

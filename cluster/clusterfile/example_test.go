@@ -16,7 +16,7 @@ func ExampleRead() {
 	fmt.Println(err)
 	fmt.Println(errors.Is(err, clusterfile.ErrFile))
 	// Output:
-	// mine.yaml:4: cluster: invalid file: nodes[0].colour: unknown key; known here: name, device, count, memory, micro_batch, slowdown, fits, link, power, profiled, per_machine, inside, switch
+	// mine.yaml:4: cluster: invalid file: nodes[0].colour: unknown key; known here: name, device, count, memory, micro_batch, slowdown, fits, link, power, profiled, host, rack, per_machine, inside, switch
 	//   4 |   - {device: v100, count: 2, colour: red}
 	// true
 }

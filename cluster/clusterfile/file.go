@@ -54,6 +54,8 @@ type Group struct {
 	Link       Link           `yaml:"link,omitempty"`
 	Power      *cluster.Power `yaml:"power,omitempty"`    // default: the device's; zeros: unknown
 	Profiled   *bool          `yaml:"profiled,omitempty"` // false: the controller is not shown the profile
+	Host       string         `yaml:"host,omitempty"`     // that the nodes share with other groups of this host; default: not known
+	Rack       string         `yaml:"rack,omitempty"`     // likewise; a host is in one rack
 
 	// Only a Topology reads these: a count of devices is that many divided by PerMachine machines.
 	PerMachine *int   `yaml:"per_machine,omitempty"` // devices of a machine, default 1
@@ -143,7 +145,7 @@ func open(path string) (*os.File, error) {
 // written holds the paths of the fields that the file sets, so that an explicit zero is
 // not taken for a default.
 func (f *File) build(catalogue *profile.Catalogue, p *badinput.Faults, written map[string]int) *cluster.Cluster {
-	b := builder{file: f, catalogue: catalogue, faults: p, written: written, names: map[string]bool{}, serial: map[string]int{}}
+	b := builder{file: f, catalogue: catalogue, faults: p, written: written, names: map[string]bool{}, serial: map[string]int{}, hosts: map[string]int{}}
 	b.workload()
 	batch := Batch{}
 	if f.GlobalBatch != nil {

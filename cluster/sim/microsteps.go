@@ -47,14 +47,14 @@ func (s *Simulator) nominal(i, share int) float64 {
 // work carries out an order on node i. It returns the seconds until the gradient arrives or
 // the node runs out of memory, and whether it does; j gets what is handed in.
 func (s *Simulator) work(i int, order cluster.Order, j *job) (seconds float64, overflow bool) {
-	n, node := &s.nodes[i], &s.cluster.Nodes[i]
+	n, node, ahead := &s.nodes[i], &s.cluster.Nodes[i], s.future(i)
 	if order.Deadline == 0 && s.overflows(i, order.Share) {
 		// Memory runs out while activations pile up, in the first forward pass.
-		return s.profile(i).Seconds(float64(node.MicroBatch(order.Share))) * n.slowdown * max(n.factor, least) / 3, true
+		return ahead.stretch(0, s.profile(i).Seconds(float64(node.MicroBatch(order.Share)))*n.slowdown*max(n.factor, least)/3), true
 	}
 	if order.Deadline == 0 && s.conditions.NoiseWithin == 0 {
 		j.samples, j.steps = order.Share, node.Steps(order.Share)
-		return s.nominal(i, order.Share)*n.slowdown*max(n.factor, least) + node.Network, false
+		return ahead.stretch(0, s.nominal(i, order.Share)*n.slowdown*max(n.factor, least)) + node.Network, false
 	}
 	s.within.Seed(s.seed+uint64(s.round)*0x9e3779b97f4a7c15, stepStream+uint64(i))
 	rng := rand.New(&s.within)
@@ -73,9 +73,9 @@ func (s *Simulator) work(i int, order cluster.Order, j *job) (seconds float64, o
 		}
 		samples := float64(size)
 		if order.Deadline > 0 && size > 1 && size > s.memory(i) {
-			return seconds + p.Seconds(samples)*n.slowdown*max(common, least)/3, true
+			return seconds + ahead.stretch(seconds, p.Seconds(samples)*n.slowdown*max(common, least)/3), true
 		}
-		took := p.Seconds(samples) * n.slowdown * max(common+withinRound(own, rng), least)
+		took := ahead.stretch(seconds, p.Seconds(samples)*n.slowdown*max(common+withinRound(own, rng), least))
 		if stall > 0 && seconds+took > at {
 			took, stall = took+stall, 0
 		}

@@ -63,6 +63,7 @@ func later(t, d time.Duration) time.Duration { return t + min(d, math.MaxInt64-t
 // goOn lets node i work between two moments, until the last node is done. Times are seconds from
 // the opening of the round.
 func (s *Simulator) goOn(i int, open time.Duration, from, last float64) {
+	ahead := s.future(i)
 	a, n, j, way := &s.works[i], &s.nodes[i], &s.jobs[i], s.cluster.Nodes[i].Network
 	done := (s.queue.at[i] - open).Seconds() - way
 	from = max(from, done)
@@ -73,7 +74,7 @@ func (s *Simulator) goOn(i int, open time.Duration, from, last float64) {
 		if size == 0 {
 			break
 		}
-		took := s.profile(i).Seconds(float64(size)) * n.slowdown * max(n.factor-n.spike+withinRound(own, rng), least)
+		took := ahead.stretch(now, s.profile(i).Seconds(float64(size))*n.slowdown*max(n.factor-n.spike+withinRound(own, rng), least))
 		a.Done(size, took)
 		now += took
 	}

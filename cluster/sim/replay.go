@@ -13,6 +13,7 @@ type replay struct {
 	job         *trace.Job // nil: nothing is replayed
 	nodes       []replayed // not written after newReplay, so copies may share it
 	pace, scale float64
+	timed       bool // it advances by time
 	round       int
 }
 
@@ -31,7 +32,7 @@ func newReplay(c *trace.Replay, seed uint64, nodes int) replay {
 		return replay{}
 	}
 	rng := rand.New(rand.NewPCG(seed, jobStream+2))
-	r := replay{job: &c.Trace.Jobs[rng.IntN(len(c.Trace.Jobs))], pace: c.Rate(), scale: c.Exponent(), nodes: make([]replayed, 0, nodes)}
+	r := replay{job: &c.Trace.Jobs[rng.IntN(len(c.Trace.Jobs))], timed: c.Timed, pace: c.Rate(), scale: c.Exponent(), nodes: make([]replayed, 0, nodes)}
 	for len(r.nodes) < nodes {
 		begin := rng.Float64() * float64(r.job.Last-r.job.First)
 		order := rng.Perm(len(r.job.Workers))
@@ -44,16 +45,32 @@ func newReplay(c *trace.Replay, seed uint64, nodes int) replay {
 
 // slow slows all nodes in the coming round and advances by one round.
 func (r *replay) slow(nodes []node) {
-	if r.job == nil {
+	if r.job == nil || r.timed {
 		return
 	}
 	for i := range r.nodes {
-		n := &r.nodes[i]
-		f := n.worker.At(r.job.Turn(n.begin + float64(r.round)*r.pace))
-		if r.scale != 1 {
-			f = min(max(math.Pow(f, r.scale), trace.LeastFactor), trace.MostFactor)
-		}
-		nodes[i].slowdown *= f
+		nodes[i].slowdown *= r.factor(i, float64(r.round)*r.pace)
 	}
 	r.round++
+}
+
+// factor is node i's, so many rounds of the trace after the begin.
+func (r *replay) factor(i int, rounds float64) float64 {
+	n := &r.nodes[i]
+	f := n.worker.At(r.job.Turn(n.begin + rounds))
+	if r.scale != 1 {
+		f = min(max(math.Pow(f, r.scale), trace.LeastFactor), trace.MostFactor)
+	}
+	return f
+}
+
+// at is node i's factor at a time in nominal rounds, and until when it stays so: to the trace's next round.
+func (r *replay) at(i int, t float64) (slow, until float64) {
+	begin := r.nodes[i].begin
+	next := math.Floor(begin+t*r.pace) + 1
+	if until = (next - begin) / r.pace; until <= t { // by rounding
+		next++
+		until = (next - begin) / r.pace
+	}
+	return r.factor(i, (next-0.5)-begin), until
 }

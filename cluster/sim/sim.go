@@ -29,6 +29,7 @@ type Simulator struct {
 	seen       float64 // counted samples since the start
 	straggler  straggler
 	replay     replay
+	clock      clock
 	seed       uint64
 	within     rand.PCG        // of the noise within a round; seeded for every use
 	orders     []cluster.Order // of the round
@@ -68,6 +69,9 @@ func New(c *cluster.Cluster, conditions cluster.Conditions, seed uint64) *Simula
 		constant := cmp.Or(c.Nodes[i].Hidden.Slowdown, 1)
 		s.nodes[i] = newNode(&s.conditions, constant, seed, i, count)
 	}
+	if s.clock = newClock(c, &s.conditions, &s.replay, seed); s.clock.unit > 0 {
+		s.truth.Coming = s.coming
+	}
 	s.slow()
 	s.look()
 	return s
@@ -85,6 +89,10 @@ func (s *Simulator) look() {
 		n := &s.nodes[i]
 		s.present[i] = n.away == 0
 		s.truth.Slowdown[i], s.truth.Noise[i], s.truth.Factor[i], s.truth.Left[i] = n.slowdown, n.noise, max(n.factor, least), 0
+		if s.clock.unit > 0 {
+			s.clock.courses[i].at(s.now.Seconds() / s.clock.unit)
+			s.truth.Slowdown[i] = s.coming(i, s.clock.unit)
+		}
 		if _, busy := s.recorder.Share(i); busy {
 			s.truth.Left[i] = (s.queue.at[i] - s.now).Seconds()
 		}

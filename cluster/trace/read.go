@@ -33,7 +33,7 @@ var errFile = badinput.New("trace: invalid file")
 // Columns are the names of the columns.
 type Columns struct {
 	Job    string `yaml:"job,omitempty" json:"job,omitempty"`       // "": job, which may be missing
-	Worker string `yaml:"worker,omitempty" json:"worker,omitempty"` // "": worker
+	Worker string `yaml:"worker,omitempty" json:"worker,omitempty"` // "": worker, which may be missing: a job has one
 	Round  string `yaml:"round,omitempty" json:"round,omitempty"`   // "": round
 	Time   string `yaml:"time,omitempty" json:"time,omitempty"`     // "": seconds
 }
@@ -41,7 +41,7 @@ type Columns struct {
 // parser reads one file.
 type parser struct {
 	name   string
-	index  [4]int // of job (below 0: none), worker, round and time
+	index  [4]int // of job and worker (below 0: none), round and time
 	fields [4]string
 	width  int
 	faults []error
@@ -148,7 +148,7 @@ func (p *parser) header(fields []string, columns Columns) bool {
 	p.width = len(fields)
 	wanted := [4]string{columns.Job, columns.Worker, columns.Round, columns.Time}
 	for k, name := range [4]string{"job", "worker", "round", "seconds"} {
-		optional := wanted[k] == "" && k == 0
+		optional := wanted[k] == "" && k < 2
 		p.fields[k] = cmp.Or(wanted[k], name)
 		p.index[k] = slices.Index(fields, p.fields[k])
 		switch {
@@ -253,7 +253,7 @@ func (p *parser) sort(s *series) {
 	slices.SortStableFunc(s.rows, func(a, b row) int { return cmp.Compare(a.round, b.round) })
 	s.rows = slices.CompactFunc(s.rows, func(a, b row) bool { return a.round == b.round && a.time == b.time })
 	for k := 1; k < len(s.rows); k++ {
-		if a, b := s.rows[k-1], s.rows[k]; a.round == b.round && !p.add(b.line, p.fields[2], "worker %q has another time for round %d in line %d; keep one row, or name the column of the job by replay.job", clip(s.key[1]), b.round, a.line) {
+		if a, b := s.rows[k-1], s.rows[k]; a.round == b.round && !p.add(b.line, p.fields[2], "worker %q has another time for round %d in line %d; keep one row, or name the columns of job and worker by replay.job and replay.worker", clip(s.key[1]), b.round, a.line) {
 			return
 		}
 	}

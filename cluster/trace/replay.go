@@ -19,6 +19,7 @@ type Replay struct {
 	Columns `yaml:",inline"`
 	Pace    float64 `yaml:"pace,omitempty" json:"pace,omitzero"`   // rounds of the trace for one of the cluster, 0.001..1e6; 0: 1
 	Scale   float64 `yaml:"scale,omitempty" json:"scale,omitzero"` // power to which factors are raised, 0.01..10; 0: 1
+	Timed   bool    `yaml:"timed,omitempty" json:"timed,omitzero"` // Pace rounds of the trace take a nominal round of time (cluster.Pattern), however long the cluster's rounds are
 
 	Trace *Trace `yaml:"-" json:"-"` // of File; see Open
 }

@@ -5,7 +5,8 @@
 //	1,0,1,0.476
 //	1,1,1,0.509
 //
-// [Read] takes the names of the columns and ignores others. Rows may come in any order, and
+// [Read] takes the names of the columns and ignores others; a log of one worker's steps, or of one job's, needs round and seconds
+// only. Rows may come in any order, and
 // rounds may be missing: a time holds until the worker's next one.
 //
 // The simulator replays factors: a time divided by the median time of its job. So the unit does not matter, and

@@ -11,6 +11,7 @@ import (
 
 	"evenkeel/agent/clusters"
 	"evenkeel/cluster"
+	"evenkeel/cluster/trace"
 	"evenkeel/cmd/evenkeel/internal/cli"
 	"evenkeel/internal/badinput"
 	"evenkeel/lab/evaluation"
@@ -22,7 +23,8 @@ type Cmd struct {
 	cli.ProfileFlags
 	cli.EqualFlag
 	Policy    string   `help:"Policy file for ddqn; default: the embedded policy." placeholder:"FILE"`
-	Scenarios []string `help:"Conditions to compare under: ${conditions}; or file, for those of the one --cluster file." default:"steady,drift,interference,bursts" placeholder:"NAME"`
+	Scenarios []string `help:"Conditions to compare under: ${conditions}; file, for those of the one --cluster file; or replay. Default: steady, drift, interference and bursts; with --replay: replay." placeholder:"NAME"`
+	Replay    string   `help:"The scenario replay: measured times of steps, by time; a CSV file of job, worker (both may be missing), round, seconds." placeholder:"FILE"`
 	Policies  []string `help:"Policies to compare; the first is compared with every other. Default: all of the above, except those marked + whose choice the clusters fix." placeholder:"NAME"`
 	Seeds     int      `help:"Runs per policy, cluster and scenario, the same seeds for each (${default})." default:"30" placeholder:"N"`
 	Rounds    int      `help:"Rounds per run (${default})." default:"400" placeholder:"N"`
@@ -112,8 +114,17 @@ func (c *Cmd) config() (evaluation.Config, error) {
 			return config, err
 		}
 	}
-	if err := cli.CheckNames("--scenarios", c.Scenarios, append(cluster.Presets(), ownConditions)); err != nil {
+	if c.Scenarios == nil {
+		c.Scenarios = []string{"steady", "drift", "interference", "bursts"}
+		if c.Replay != "" {
+			c.Scenarios = []string{replayed}
+		}
+	}
+	if err := cli.CheckNames("--scenarios", c.Scenarios, append(cluster.Presets(), ownConditions, replayed)); err != nil {
 		return config, err
+	}
+	if slices.Contains(c.Scenarios, replayed) != (c.Replay != "") {
+		return config, badinput.Errorf("--replay: give a file and the scenario replay, or neither")
 	}
 	if err := c.cases(&config); err != nil {
 		return config, err
@@ -145,8 +156,11 @@ func (c *Cmd) config() (evaluation.Config, error) {
 	return config, err
 }
 
-// ownConditions is the name of the scenario that takes the cluster file's conditions.
-const ownConditions = "file"
+// Names of the scenarios that take the cluster file's conditions and the times of --replay.
+const (
+	ownConditions = "file"
+	replayed      = "replay"
+)
 
 // cases reads the clusters and the scenarios.
 func (c *Cmd) cases(config *evaluation.Config) error {
@@ -177,12 +191,20 @@ func (c *Cmd) cases(config *evaluation.Config) error {
 	}
 	for _, name := range c.Scenarios {
 		conditions := own
-		if name == ownConditions {
+		switch name {
+		case ownConditions:
 			if len(c.Cluster) != 1 {
 				return badinput.Errorf("--scenarios: %q needs exactly one --cluster, whose conditions it takes", ownConditions)
 			}
-		} else if conditions, err = cluster.Preset(name); err != nil {
-			return err
+		case replayed:
+			conditions = cluster.Conditions{Replay: trace.Replay{File: c.Replay, Timed: true}}
+			if err := conditions.Replay.Open(""); err != nil {
+				return cli.FileError(err)
+			}
+		default:
+			if conditions, err = cluster.Preset(name); err != nil {
+				return err
+			}
 		}
 		config.Scenarios = append(config.Scenarios, evaluation.Scenario{Name: name, Conditions: conditions})
 	}
@@ -194,7 +216,7 @@ func (c *Cmd) files() error {
 	if err := cli.CheckPlot(c.Plot); err != nil {
 		return err
 	}
-	inputs := append(c.Inputs(), cli.FileFlag("--policy", c.Policy))
+	inputs := append(c.Inputs(), cli.FileFlag("--policy", c.Policy), cli.FileFlag("--replay", c.Replay))
 	for _, name := range c.Cluster {
 		inputs = append(inputs, cli.ClusterInput(name))
 	}
