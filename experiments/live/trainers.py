@@ -229,7 +229,7 @@ def job(name, rounds, tuned):
 def child(rank, port, name, rounds, tuned, results):
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": "0" if name == "lightning" else str(rank), "NODE_RANK": str(rank), "WORLD_SIZE": str(len(PACES)), "LOCAL_WORLD_SIZE": "1" if name == "lightning" else str(len(PACES)), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    os.environ |= {"OMP_NUM_THREADS": "1", "RANK": str(rank), "LOCAL_RANK": "0" if name == "lightning" else str(rank), "NODE_RANK": str(rank), "WORLD_SIZE": str(len(PACES)), "LOCAL_WORLD_SIZE": "1" if name == "lightning" else str(len(PACES)), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     if name not in ("huggingface", "trl-sft-lora", "lightning", "accelerate"):
         dist.init_process_group("gloo", rank=rank, world_size=len(PACES))
     with open(os.environ.get("TRAINERS_LOG", os.devnull), "a") as log:
