@@ -24,9 +24,9 @@ type Collect struct {
 	Timeout      Timeout  `yaml:"timeout,omitempty"`
 
 	Deadline *Deadline `yaml:"deadline,omitempty"`    // nil: none
-	Reserve  *float64  `yaml:"reserve,omitempty"`     // default: cluster.DefaultReserve
+	Reserve  *Share    `yaml:"reserve,omitempty"`     // default: cluster.DefaultReserve
 	Steps    stepCut   `yaml:"micro_steps,omitempty"` // "cut" or "whole"
-	Overtime float64   `yaml:"overtime,omitempty"`    // share of the deadline; zero: none
+	Overtime Share     `yaml:"overtime,omitempty"`    // share of the deadline; zero: none
 }
 
 // Apply sets how c collects and what the policy may choose. The error lists every
@@ -267,13 +267,13 @@ func (f *Collect) setDeadline(c *cluster.Cluster, quorum *Quorum, p *badinput.Fa
 	c.Collect.Deadline, c.Collect.DeadlineShare, c.Collect.AutoDeadline = f.Deadline.Duration.std(), f.Deadline.Share, f.Deadline.Auto
 	c.Collect.Whole, c.Collect.Reserve = f.Steps == wholeSteps, cluster.DefaultReserve
 	if f.Reserve != nil {
-		c.Collect.Reserve = *f.Reserve
-		if p.Within("collect.reserve", *f.Reserve, 0, 1); *f.Reserve == 1 {
+		c.Collect.Reserve = float64(*f.Reserve)
+		if p.Within("collect.reserve", c.Collect.Reserve, 0, 1); *f.Reserve == 1 {
 			p.Add("collect.reserve", "is 1: nothing would be left for the last micro-step; it must be below 1")
 		}
 	}
-	c.Collect.Overtime = f.Overtime
-	p.Within("collect.overtime", f.Overtime, 0, 1)
+	c.Collect.Overtime = float64(f.Overtime)
+	p.Within("collect.overtime", c.Collect.Overtime, 0, 1)
 	if t := c.Collect.Timeout; t > 0 && c.Collect.Deadline >= t {
 		p.Add("collect.deadline", "is %v, not before the timeout, %v", c.Collect.Deadline, t)
 	}

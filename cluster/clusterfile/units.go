@@ -67,6 +67,17 @@ func fraction(s string) (float64, bool) {
 	return v, true
 }
 
+// Share is a share in a file: 0.1 or 10%.
+type Share float64
+
+func (s *Share) parse(text string) error {
+	v, ok := fraction(text)
+	if *s = Share(v); !ok {
+		return fmt.Errorf("is %q; write a share, such as 0.1 or 10%%", clip(text))
+	}
+	return nil
+}
+
 // Link is a node's network link. In a file it is a bandwidth ("25Gbps", "3GB/s"), or
 // a mapping of bandwidth and latency. The zero value costs no time.
 type Link struct {
