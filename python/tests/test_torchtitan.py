@@ -16,11 +16,16 @@ import torch
 import torch.distributed as dist
 from torch.nn.functional import cross_entropy
 
-memory = {"get_device_name": lambda _=None: "cpu", "get_device_properties": lambda _=None: types.SimpleNamespace(total_memory=1 << 30), "memory_stats": lambda _=None: {}}
-for name, of in {**memory, "reset_peak_memory_stats": lambda: None, "empty_cache": lambda: None, "current_device": lambda: 0}.items():
-    setattr(torch.cpu, name, of)
+DEVICE = {
+    "get_device_name": lambda _=None: "cpu",
+    "get_device_properties": lambda _=None: types.SimpleNamespace(total_memory=1 << 30),
+    "memory_stats": lambda _=None: {},
+    "reset_peak_memory_stats": lambda: None,
+    "empty_cache": lambda: None,
+    "current_device": lambda: 0,
+}  # what torch.cpu lacks
 try:
-    with mock.patch("torch._utils._get_available_device_type", lambda: "cpu"):
+    with mock.patch("torch._utils._get_available_device_type", lambda: "cpu"), mock.patch.multiple(torch.cpu, create=True, **DEVICE):
         import torchtitan.trainer as titan
 except ImportError as e:
     raise unittest.SkipTest(f"{e}: .ci/python installs it") from e
@@ -144,6 +149,7 @@ class TestTorchtitan(unittest.TestCase):
             torch.set_num_threads(1)
             os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(RANKS), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), EVENKEEL_URL=service.url)
             TORCH_DTYPE_MAP["float32"] = torch.float64
+            mock.patch.multiple(torch.cpu, create=True, **DEVICE).start()  # in this process alone
             child(rank)
             dist.barrier()
 
