@@ -85,6 +85,23 @@ class Formulas(unittest.TestCase):
         step.increments(c, r, 100, [taken(0, (4.0, 4.0), (0.0, 0.0))])
         self.assertEqual(r.square, 1 + 3 / 32)
 
+    def test_a_spike_is_left_out(self):
+        for estimator, directions in (("pairs", 2), ("each", 4)):
+            c = self.plain(estimator=estimator, directions=directions, examples=[2, 2], clip=3.0)
+            for value in (60.0, 1e6, 1e30):
+                r = step.Running(square=0.25)
+                pair = taken(0, (2.0, 2.0), (1.0, 1.0))
+                s = step.increments(c, r, 40, [pair, taken(1, (1.0, value), (1.0, 1.0))])
+                self.assertEqual((s.pairs, s.left_out, s.loss), (1, (1,), 1.5))
+                self.assertEqual(r.square, 0.25 + (1 / 4 + 2 / 4 - 2 / 4) / 2 / 32 if estimator == "pairs" else 0.25 + (1 / 3 - 0.25) / 32)  # a spike counts as 2/4
+                only = step.increments(c, r, 41, [taken(1, (1.0, value), (1.0, 1.0))])  # the scale follows if it is so in every step
+                self.assertEqual((only.pairs, only.left_out, only.loss, any(only.increments)), (0, (1,), None, False))
+                # in the first step nothing tells a spike, but the second does
+                r = step.Running()
+                step.increments(c, r, 0, [pair, taken(1, (1.0, value), (1.0, 1.0))])
+                step.increments(c, r, 1, [pair, taken(1, (1.0, 1.0), (2.0, 2.0))])
+                self.assertEqual(r.square, 0.25 * 17 / 2)
+
     def test_flat_losses_do_not_divide_by_zero(self):
         s = step.increments(self.plain(), step.Running(), 0, [taken(0, (1.0, 1.0), (1.0, 1.0))])
         self.assertEqual(s.increments, [0, 0])
@@ -426,7 +443,7 @@ class BadInput(unittest.TestCase):
             r = forward.Replica(raw, forward.whole(m))
             for k in range(4):
                 r.put(k, rounds.frame(0, k, rounds.LOSSES, (1.0 + k, bad if k == 1 else 1.0)))
-            self.assertEqual((r.not_finite, r.over()), ({0: 1}, True))
+            self.assertEqual((r.left_out, r.over()), ({0: 1}, True))
             # the same as if the pair had not been there
             other = forward.Replica(raw, forward.whole(model()))
             for k in (2, 3):
@@ -439,7 +456,7 @@ class BadInput(unittest.TestCase):
         was = r.hash()
         for k in range(4):
             r.put(k, rounds.frame(0, k, rounds.LOSSES, (math.nan, 1.0)))
-        self.assertEqual((r.hash(), r.not_finite, r.over()), (was, {0: 1, 1: 1}, True))
+        self.assertEqual((r.hash(), r.left_out, r.over()), (was, {0: 1, 1: 1}, True))
 
     def test_another_model_names_its_first_tensor(self):
         raw = self.header(forward.whole(model()))
@@ -468,7 +485,7 @@ class BadInput(unittest.TestCase):
             return json.dumps({**good, **fields}).encode()
 
         parts = forward.whole(model())
-        self.refused("version 3", forward.Replica, changed(version=3), parts)
+        self.refused("version 2", forward.Replica, changed(version=2), parts)
         self.refused("config: fields ['more']", forward.Replica, changed(config={**good["config"], "more": 1}), parts)
         self.refused("data.count", forward.Replica, changed(data={"count": 0}), parts)
         self.refused("header:", forward.Replica, b"{", parts)

@@ -273,7 +273,7 @@ class Runs(unittest.TestCase):
         self.create(steps=70)
         results = [self.result(p) for p in [self.rank(r, bad=r == 1) for r in range(4)]]
         self.assertEqual(len({r["hash"] for r in results}), 1, results)
-        self.assertEqual(set(results[0]["not_finite"]), {"0"}, results)  # rank 1's pair
+        self.assertEqual(set(results[0]["left_out"]), {"0"}, results)  # rank 1's pair
 
     def test_another_block_stops_the_run_by_name(self):
         self.serve()

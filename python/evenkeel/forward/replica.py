@@ -27,7 +27,7 @@ class Replica:
         self._last = False  # the run was stopped, and its last block is complete
         self.chain = record.start(raw)[-16:]
         self.running, self.rounds = step.Running(), rounds.Rounds(self.config.processors, self.config.steps)
-        self.not_finite, self.absent = collections.Counter(), collections.Counter()  # by pair: number of steps
+        self.left_out, self.absent = collections.Counter(), collections.Counter()  # by pair: number of steps
         self._steps, self._losses, self._examples = [], [], {}  # of the present block
         self.rounds.begin(0)
 
@@ -68,9 +68,9 @@ class Replica:
         j = self.step
         counted = [t.pair for t in taken if t.age == 0] or [t.pair for t in taken]
         self.author = 2 * counted[0]  # the rank that publishes the block if this step ends one
-        self.not_finite.update(t.pair for t in taken if not t.finite())
         self.absent.update(set(range(self.config.processors // 2)) - {t.pair for t in taken})
         s = step.increments(self.config, self.running, j, taken)
+        self.left_out.update(s.left_out)
         self._apply(s)
         if self.step % rounds.BLOCK and self.step < self.config.steps:
             self.rounds.begin(self.step)

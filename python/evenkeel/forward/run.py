@@ -21,7 +21,7 @@ class Result:
     steps: int
     weights_hash: str
     absent: dict  # pair -> number of followed steps in which it did not count
-    not_finite: dict  # pair -> number of steps in which it was left out because a loss was not finite
+    left_out: dict  # pair -> number of steps in which it was left out because a loss was not finite, or a spike
     ignored: dict  # rank of the subject -> number of ignored messages
     replica: object = dataclasses.field(repr=False, default=None)
 
@@ -191,8 +191,8 @@ class _Processor:
                 self._again(e)
         r = self._replica
         r.weights.write()
-        result = Result(r.step, r.hash(), dict(r.absent), dict(r.not_finite), dict(self._ignored), r)
-        told = {"rank": self._rank, "steps": result.steps, "weights_hash": result.weights_hash, "absent": result.absent, "not_finite": result.not_finite}
+        result = Result(r.step, r.hash(), dict(r.absent), dict(r.left_out), dict(self._ignored), r)
+        told = {"rank": self._rank, "steps": result.steps, "weights_hash": result.weights_hash, "absent": result.absent, "left_out": result.left_out}
         try:
             self._connection.request(f"{self._subject}result.{self._rank}", json.dumps(told).encode())
         except nats.Disconnected as e:
