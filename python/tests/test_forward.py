@@ -409,6 +409,13 @@ class Training(unittest.TestCase):
             return (m(X[batch]).argmax(1) != Y[batch]).float().mean()
 
         before = float(wrong(torch.arange(300)))
+        with self.assertLogs("evenkeel.forward") as log:
+            train(forward.whole(m), wrong, steps=64)
+        self.assertRegex(log.output[0], r"^WARNING.*% of the pairs of trials changed no loss.*Config.epsilon above 0.001")
+        m = model()
+        with self.assertNoLogs("evenkeel.forward"):
+            train(forward.whole(m), entropy(m), steps=64)
+        m = model()
         train(forward.whole(m), wrong, steps=400, epsilon=0.02, examples=[32, 32], learning_rate=0.02)
         self.assertLess(float(wrong(torch.arange(300))), before - 0.2)
 

@@ -1,12 +1,16 @@
 """Computes rounds, steps, weights and blocks from the header of a run and its frames, in order. It uses no network and no clock."""
 
 import collections
+import logging
 import math
 
 import torch
 
 from . import header as headers
 from . import philox, record, rounds, step, weights
+
+
+_LOG = logging.getLogger("evenkeel.forward")
 
 
 class Replica:
@@ -29,6 +33,7 @@ class Replica:
         self.running, self.rounds = step.Running(), rounds.Rounds(self.config.processors, self.config.steps)
         self.left_out, self.absent = collections.Counter(), collections.Counter()  # by pair: number of steps
         self._steps, self._losses, self._examples = [], [], {}  # of the present block
+        self._equal = []  # by pair that came in it: whether both trials had the same losses
         self.rounds.begin(0)
 
     def over(self):
@@ -71,6 +76,7 @@ class Replica:
         self.absent.update(set(range(self.config.processors // 2)) - {t.pair for t in taken})
         s = step.increments(self.config, self.running, j, taken)
         self.left_out.update(s.left_out)
+        self._equal += [t.even == t.odd for t in taken]
         self._apply(s)
         if self.step % rounds.BLOCK and self.step < self.config.steps:
             self.rounds.begin(self.step)
@@ -99,7 +105,10 @@ class Replica:
         r = self.running
         b = record.Block(k, self._steps, position, prompt, self.rounds.stop, r.square, r.scale, r.best, r.best_error, math.nan if mean is None else mean, self.weights.hash())
         out = record.write(b, self.chain)
-        self.before, self.chain, self._losses = self.chain, out[-16:], []
+        if k == 0 and 2 * sum(self._equal) > len(self._equal):  # later it may be that nothing is left to learn
+            share, now = sum(self._equal) / len(self._equal), self.config.epsilon
+            _LOG.warning("%.0f%% of the pairs of trials changed no loss, so little is learned: start again with a Config.epsilon above %g or more examples", 100 * share, now)
+        self.before, self.chain, self._losses, self._equal = self.chain, out[-16:], [], []
         return out
 
     def apply(self, data):
