@@ -23,7 +23,7 @@ from evenkeel.checkpoint.interchange import from_safetensors  # noqa: E402
 
 def model(dtype=torch.float32):
     torch.manual_seed(0)
-    return torch.nn.Sequential(torch.nn.Linear(10, 30), torch.nn.Tanh(), torch.nn.Linear(30, 3)).to(dtype)
+    return torch.nn.Sequential(torch.nn.Linear(10, 30), torch.nn.Tanh(), torch.nn.Linear(30, 3)).to(dtype).eval()
 
 
 torch.manual_seed(1)
@@ -377,7 +377,7 @@ class Training(unittest.TestCase):
             self.assertEqual((c["peft_type"], c["r"], c["lora_alpha"], c["target_modules"], c["base_model_name_or_path"]), ("LORA", 2, 4, ["2"], "base"))
 
     def test_adapters_begin_uniform_around_zero(self):
-        a = forward.lora(torch.nn.Sequential(torch.nn.Linear(1024, 3)), ("0",), rank=4)[0].parameter
+        a = forward.lora(torch.nn.Sequential(torch.nn.Linear(1024, 3)).eval(), ("0",), rank=4)[0].parameter
         with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "internal", "vectors", "forward-golden.json"), encoding="utf-8") as f:
             words = next(v["words"] for v in json.load(f)["parts"]["philox"] if v["counter"] == [0, 0, 0, 0] and v["key"] == 1)
         # The upper 24 bits of each word, from -1 to 1, over the root of the inputs.
@@ -470,7 +470,7 @@ class BadInput(unittest.TestCase):
         m = model()
         m[2].weight.data[1, 1] += 2**-20
         self.refused("tensor 2 '2.weight': hash", forward.Replica, raw, forward.whole(m))
-        self.refused("tensor 0 '0.weight': shape [30, 10] in the run, [31, 10] here", forward.Replica, raw, forward.whole(torch.nn.Sequential(torch.nn.Linear(10, 31), torch.nn.Tanh(), torch.nn.Linear(31, 3))))
+        self.refused("tensor 0 '0.weight': shape [30, 10] in the run, [31, 10] here", forward.Replica, raw, forward.whole(torch.nn.Sequential(torch.nn.Linear(10, 31), torch.nn.Tanh(), torch.nn.Linear(31, 3)).eval()))
         self.refused("'2.bias': name '2.bias' in the run, None here", forward.Replica, raw, forward.whole(model())[:3])
         self.refused("train it as a difference", forward.whole, model(torch.bfloat16))
 
@@ -531,6 +531,24 @@ class BadInput(unittest.TestCase):
             for j in range(16):
                 for k in range(4):
                     r.put(k, rounds.frame(j, k, rounds.LOSSES, (1.0, 1.0)))
+
+    def test_a_model_that_its_weights_do_not_determine(self):
+        class Counts(torch.nn.BatchNorm1d):
+            def forward(self, x):
+                self.running_mean += 0.1  # as in training mode
+                return super().forward(x)
+
+        for layer in (torch.nn.Dropout(0.1), torch.nn.BatchNorm1d(30)):
+            m = model()
+            m[1] = layer
+            for select in (forward.whole, forward.deltas, lambda m: forward.lora(m, ("2",))):
+                self.refused(f"1 ({type(layer).__name__}) is in training mode", select, m)
+            forward.whole(m, training=True)
+            forward.whole(m.eval())
+        m.train()
+        m[1] = Counts(30).eval()
+        train(forward.whole(m, training=True), entropy(m), steps=1)
+        self.refused("buffer '1.running_mean' of the model changes", train, forward.whole(m.eval()), entropy(m), steps=1)
 
     def test_names(self):
         self.refused("no linear layer named query", forward.lora, model(), ("query",))

@@ -58,9 +58,19 @@ class Replica:
 
     def losses(self, rank, loss):
         """Computes a rank's losses of this step. The model's parameters keep the weights of the trial."""
+        before = self._buffers()
         with torch.no_grad():
             self.weights.write(self.trial(rank))
-            return [float(loss(b)) for b in self.batch(rank)]
+            losses = [float(loss(b)) for b in self.batch(rank)]
+        for name, hash in self._buffers().items():
+            if before[name] != hash:
+                raise headers.Refused(f"buffer {name!r} of the model changes with a loss, and is no part of the run: freeze it, or select what is trained with training=True")
+        return losses
+
+    def _buffers(self):
+        """The hashes of the model's buffers, once a block."""
+        model = self.weights.parts[0].model if self.step % rounds.BLOCK == 0 else None
+        return {n: headers.frozen_hash({n: b}) for n, b in model.named_buffers()} if model else {}
 
     def put(self, sender, data, position=0):
         """Takes a frame from a rank's subject. Returns the bytes of a block if the frame ends one, True if it counts, False if it is ignored."""
