@@ -57,9 +57,9 @@ class Formulas(unittest.TestCase):
         return forward.Config(key=0, **fields)
 
     def test_what_is_chosen_where_nothing_is_said(self):
-        for fields, estimator, directions in (({}, "each", 8), ({"examples": [3, 3, 3, 3]}, "each", 8), ({"examples": [3, 3, 3, 4]}, "pairs", 4), ({"directions": 2}, "pairs", 2), ({"estimator": "pairs"}, "pairs", 4)):
+        for fields, estimator, directions in (({}, "each", 8), ({"examples": [3, 3, 3, 3]}, "each", 8), ({"examples": [3, 3, 3, 4]}, "pairs", 4), ({"directions": 2}, "pairs", 2), ({"estimator": "pairs"}, "pairs", 4), ({"examples": 20}, "each", 8)):
             c = forward.Config(processors=8, **fields).complete(4096)  # 4096^(1/4) = 8
-            self.assertEqual((c.estimator, c.fields()["shared"], c.directions, c.learning_rate), (estimator, estimator == "each", directions, math.sqrt(directions) / 128), fields)
+            self.assertEqual((c.estimator, c.fields()["shared"], c.directions, c.learning_rate), (estimator, estimator == "each", directions, math.sqrt(directions) / 128 * min(1, c.examples[0] / 8) ** 0.75), fields)
 
     def test_half_difference_weighted_by_examples(self):
         # D = ((3 - 1) + (2 - 1)) / 4 = 3/4; V = 9/16, x = 1; S = 1 * 1; W = sqrt(4 * 1); f = 0.25 / 2 = 1/8; -1/8 in units of 2^-24
@@ -531,6 +531,12 @@ class BadInput(unittest.TestCase):
             for j in range(16):
                 for k in range(4):
                     r.put(k, rounds.frame(j, k, rounds.LOSSES, (1.0, 1.0)))
+
+    def test_what_is_wrong_is_named(self):
+        for field, value in (("examples", None), ("examples", "8"), ("examples", [[8]]), ("processors", "4"), ("processors", None), ("directions", 1.5), ("learning_rate", -1)):
+            self.refused(f"config.{field}: {value!r}" if field != "examples" else "config.examples", config(**{field: value}).complete, 100)
+        for value, says in ((None, "None"), (torch.zeros(3), "a tensor of shape [3]"), ("x", "'x'")):
+            self.refused(f"loss(batch) returned {says}", train, forward.whole(model()), lambda batch, value=value: value, steps=1)
 
     def test_a_model_that_its_weights_do_not_determine(self):
         class Counts(torch.nn.BatchNorm1d):

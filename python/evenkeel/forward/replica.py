@@ -13,6 +13,15 @@ from . import philox, record, rounds, step, weights
 _LOG = logging.getLogger("evenkeel.forward")
 
 
+
+def _number(loss):
+    try:
+        return float(loss)
+    except (TypeError, ValueError, RuntimeError):
+        what = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, torch.Tensor) else repr(loss)
+        raise headers.Refused(f"loss(batch) returned {what}; it must return one number, the mean loss") from None
+
+
 class Replica:
     """The state of a run, with the same bits in every process. parts: those of the model; they are compared with the header."""
 
@@ -61,7 +70,7 @@ class Replica:
         before = self._buffers()
         with torch.no_grad():
             self.weights.write(self.trial(rank))
-            losses = [float(loss(b)) for b in self.batch(rank)]
+            losses = [_number(loss(b)) for b in self.batch(rank)]
         for name, hash in self._buffers().items():
             if before[name] != hash:
                 raise headers.Refused(f"buffer {name!r} of the model changes with a loss, and is no part of the run: freeze it, or select what is trained with training=True")
