@@ -1,5 +1,6 @@
 """Forward-only training of torch models in one process: formulas by hand, what may be trained, and input that does not fit."""
 
+import copy
 import errno
 import io
 import json
@@ -374,7 +375,7 @@ class Training(unittest.TestCase):
             self.assertTrue(torch.equal(peft.lora_A.weight, a) and torch.equal(peft.lora_B.weight, b))
             with open(os.path.join(d, "adapter_config.json"), encoding="utf-8") as f:
                 c = json.load(f)
-            self.assertEqual((c["peft_type"], c["r"], c["lora_alpha"], c["target_modules"], c["base_model_name_or_path"]), ("LORA", 2, 4, ["2"], "base"))
+            self.assertEqual((c["peft_type"], c["r"], c["lora_alpha"], c["target_modules"], c["base_model_name_or_path"]), ("LORA", 2, 4, "2", "base"))
 
     def test_adapters_begin_uniform_around_zero(self):
         a = forward.lora(torch.nn.Sequential(torch.nn.Linear(1024, 3)).eval(), ("0",), rank=4)[0].parameter
@@ -537,6 +538,31 @@ class BadInput(unittest.TestCase):
             self.refused(f"config.{field}: {value!r}" if field != "examples" else "config.examples", config(**{field: value}).complete, 100)
         for value, says in ((None, "None"), (torch.zeros(3), "a tensor of shape [3]"), ("x", "'x'")):
             self.refused(f"loss(batch) returned {says}", train, forward.whole(model()), lambda batch, value=value: value, steps=1)
+
+    def test_two_calls_export_an_adapter_that_peft_loads_to_the_same_model(self):
+        import peft
+
+        m = torch.nn.ModuleDict({"enc": model(), "0": torch.nn.Linear(3, 30), "dec": torch.nn.Linear(3, 3)}).eval()
+        m.forward = lambda x: m["0"](m["dec"](m["enc"](x)))
+        plain = copy.deepcopy({n: p for n, p in m.named_parameters()})
+        parts = forward.lora(m["enc"], ("0",), rank=4, alpha=64) + forward.lora(m, ("0",), rank=8, alpha=16) + forward.lora(m, ("dec",), rank=2, alpha=16)
+        for p in parts:
+            p.parameter.data.normal_()
+        with tempfile.TemporaryDirectory() as d:
+            forward.export(m, d)
+
+            class Base(torch.nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.enc, self.dec = model(), torch.nn.Linear(3, 3)
+                    setattr(self, "0", torch.nn.Linear(3, 30))
+
+                def forward(self, x):
+                    return getattr(self, "0")(self.dec(self.enc(x)))
+
+            base = Base()
+            base.load_state_dict(plain)
+            self.assertTrue(torch.allclose(peft.PeftModel.from_pretrained(base, d)(X), m.forward(X), atol=1e-4))
 
     def test_a_model_that_its_weights_do_not_determine(self):
         class Counts(torch.nn.BatchNorm1d):

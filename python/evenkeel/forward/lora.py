@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 
 import torch
 
@@ -90,9 +91,10 @@ def export(model, folder, base=""):
     tensors = {}
     for n, m in adapted.items():
         tensors[f"base_model.model.{n}.lora_A.weight"], tensors[f"base_model.model.{n}.lora_B.weight"] = m.lora_A, m.lora_B
-    one = next(iter(adapted.values()))
-    config = {"peft_type": "LORA", "r": one.rank, "lora_alpha": one.alpha, "lora_dropout": 0.0, "bias": "none", "fan_in_fan_out": False, "inference_mode": True,
-              "target_modules": sorted({n.rsplit(".", 1)[-1] for n in adapted}), "task_type": None, "base_model_name_or_path": base}  # fmt: skip
+    one, names = next(iter(adapted.values())), sorted(adapted, key=len, reverse=True)  # PEFT takes the first pattern that ends a module's name
+    config = {"peft_type": "LORA", "r": one.rank, "lora_alpha": one.alpha, "rank_pattern": {re.escape(n): adapted[n].rank for n in names},
+              "alpha_pattern": {re.escape(n): adapted[n].alpha for n in names}, "lora_dropout": 0.0, "bias": "none", "fan_in_fan_out": False, "inference_mode": True,
+              "target_modules": "|".join(map(re.escape, sorted(adapted))), "task_type": None, "base_model_name_or_path": base}  # fmt: skip
     os.makedirs(folder, exist_ok=True)
     with interchange.replacing(os.path.join(folder, "adapter_config.json")) as name:
         with open(name, "w", encoding="utf-8") as f:
