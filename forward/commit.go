@@ -12,7 +12,7 @@ type Commit struct {
 	Pairs      uint64  // a bit for each pair that counted in the step it was due for
 	Increments []int32 // by direction: how far the weights move along it, in units of 2^-24
 	Late       []Late  // pairs that counted after the step they were due for
-	NotFinite  uint64  // a bit for each pair that came with a loss of NaN or infinity, and does not count
+	LeftOut    uint64  // a bit for each pair that came with a loss of NaN or infinity or with a spike, and does not count
 	Loss       float64 // mean over the pairs that counted; NaN: none did, or the commit comes from a log
 
 	sender int // rank that sends the block if it ends with this step: the even rank of the first pair that came

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // maxProcessors is how many processors a run may have: a commit names its pairs in 64 bits.
@@ -167,12 +168,14 @@ func (c *Config) checkDirections(pairs int, bad func(format string, args ...any)
 // DefaultRate proposes a learning rate for a number of weights, which begin FromKey or FromFile. A trial moves every
 // weight by the same amount, so the curvature of the loss along a direction grows with their number; the fourth root was
 // stable for networks of 5,000 to 5,000,000 weights (docs/decisions/0051-a-direction-each.md). Pretrained weights take half.
+// Slopes from few examples are mostly those examples' noise, which a step's length does not show.
 func (c *Config) DefaultRate(weights int, initial string) float64 {
 	rate := 0.125 / math.Sqrt(math.Sqrt(float64(weights)))
 	if initial == FromFile {
 		rate /= 2
 	}
-	return math.Sqrt(float64(c.Directions)) * rate
+	few := math.Pow(min(1, float64(slices.Min(c.Examples))/8), 0.75)
+	return math.Sqrt(float64(c.Directions)) * rate * few
 }
 
 // direction returns the number of the direction that a rank tries.

@@ -1,6 +1,9 @@
 package forward
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // A step moves no weight by more than maxMove, in units of 2^-24, so that checkEvery steps stay within fixed point.
 const (
@@ -25,9 +28,10 @@ type tuning struct {
 func newTuning() tuning { return tuning{scale: 1, best: math.NaN()} }
 
 const (
-	averaged  = 32    // steps that the running mean remembers
-	leastMean = 1e-13 // a smaller mean square is rounding noise
-	guardAt   = 4     // standard errors
+	averaged  = 32      // steps that the running mean remembers
+	leastMean = 1e-13   // a smaller mean square is rounding noise
+	guardAt   = 4       // standard errors
+	spikeAt   = 16 * 16 // times the mean square before the step; of N slopes, no one's square exceeds N times their mean
 )
 
 // pairLosses are the losses of a pair that counts, each for its two inputs.
@@ -66,26 +70,35 @@ func (r *round) decide(counted []arrival, t *tuning) Commit {
 		even, odd := r.losses[2*a.pair], r.losses[2*a.pair+1]
 		l := pairLosses{a, [2]float64{float64(even[0]), float64(even[1])}, [2]float64{float64(odd[0]), float64(odd[1])}}
 		if !l.finite() {
-			commit.NotFinite |= 1 << a.pair
+			commit.LeftOut |= 1 << a.pair
 			continue
 		}
 		finite = append(finite, l)
-		for _, x := range l.all() {
-			sum += x
-		}
 	}
 	if len(finite) == 0 {
 		return commit
+	}
+	for _, s := range c.slopes(finite, median) {
+		if t.square > 0 && s.value*s.value > spikeAt*max(t.square, leastMean) {
+			commit.LeftOut |= 1 << s.pair
+		}
+	}
+	all := len(finite)
+	finite = slices.DeleteFunc(finite, func(l pairLosses) bool { return commit.LeftOut>>l.pair&1 == 1 })
+	slopes := c.slopes(finite, mean)
+	unit := t.unit(r.step, c.Estimator, slopes, float64(all-len(finite)))
+	if len(finite) == 0 {
+		return commit
+	}
+	for _, l := range finite {
+		for _, x := range l.all() {
+			sum += x
+		}
 	}
 	commit.Loss = sum / float64(4*len(finite))
 	t.losses += commit.Loss
 	t.squares += float64(commit.Loss * commit.Loss)
 	t.counted++
-	slopes := pairedSlopes(finite)
-	if c.Estimator == Each {
-		slopes = eachSlopes(finite)
-	}
-	unit := t.unit(r.step, c.Estimator, slopes)
 	c.move(&commit, finite, slopes, unit, t.scale, r.step)
 	return commit
 }
@@ -100,6 +113,28 @@ func sender(counted []arrival) int {
 	return 2 * counted[0].pair
 }
 
+// slopes returns those of pairs; with Each they are above a center of the losses.
+func (c *Config) slopes(finite []pairLosses, center func(losses []float64) float64) []slope {
+	if c.Estimator == Each {
+		return eachSlopes(finite, center)
+	}
+	return pairedSlopes(finite)
+}
+
+func mean(losses []float64) float64 {
+	sum := 0.0
+	for _, l := range losses {
+		sum += l
+	}
+	return sum / float64(len(losses))
+}
+
+// median is what one loss, however large, cannot move far.
+func median(losses []float64) float64 {
+	slices.Sort(losses)
+	return (losses[len(losses)/2-1] + losses[len(losses)/2]) / 2
+}
+
 // pairedSlopes returns half the difference of each pair's losses.
 func pairedSlopes(finite []pairLosses) (slopes []slope) {
 	for _, l := range finite {
@@ -108,10 +143,10 @@ func pairedSlopes(finite []pairLosses) (slopes []slope) {
 	return slopes
 }
 
-// eachSlopes returns each rank's loss minus the mean of all that came in time. A late pair had other weights and examples,
+// eachSlopes returns each rank's loss minus the center of all that came in time. A late pair had other weights and examples,
 // so it gets half the difference of its own two losses.
-func eachSlopes(finite []pairLosses) (slopes []slope) {
-	mean, ranks := 0.0, 0
+func eachSlopes(finite []pairLosses, center func(losses []float64) float64) (slopes []slope) {
+	var prompt []float64
 	for _, l := range finite {
 		even, odd := (l.even[0]+l.even[1])/2, (l.odd[0]+l.odd[1])/2
 		if l.age > 0 {
@@ -119,31 +154,40 @@ func eachSlopes(finite []pairLosses) (slopes []slope) {
 			continue
 		}
 		slopes = append(slopes, slope{l.arrival, 2 * l.pair, even}, slope{l.arrival, 2*l.pair + 1, odd})
-		mean += even
-		mean += odd
-		ranks += 2
+		prompt = append(prompt, even, odd)
 	}
-	mean /= float64(ranks)
+	if len(prompt) == 0 {
+		return slopes
+	}
+	middle := center(prompt)
 	for i := range slopes {
 		if slopes[i].age == 0 {
-			slopes[i].value -= mean
+			slopes[i].value -= middle
 		}
 	}
 	return slopes
 }
 
-// unit returns the running root mean square of slopes, this step's included. With Each it leaves out late slopes, which are
+// unit returns the running root mean square of slopes, this step's included. Each of the spikes counts as twice the mean before:
+// a few change little, and where all slopes are spikes, the scale follows. With Each it leaves out late slopes, which are
 // differences of another kind.
-func (t *tuning) unit(step uint32, e Estimator, slopes []slope) float64 {
-	sum, n := 0.0, 0
+func (t *tuning) unit(step uint32, e Estimator, slopes []slope, spikes float64) float64 {
+	sum, n := float64(spikes*2)*max(t.square, leastMean), spikes
 	for _, s := range slopes {
 		if e != Each || s.age == 0 {
 			sum += float64(s.value * s.value)
 			n++
 		}
 	}
-	if n > 0 {
-		t.square += (sum/float64(n) - t.square) / float64(min(step+1, averaged))
+	switch mean := sum / n; {
+	case !(mean > 0): // no slopes, or losses that a trial does not change
+	case t.square == 0:
+		t.square = mean
+	default:
+		if step == 1 { // the first step had nothing to tell a spike by
+			t.square = min(t.square, 16*mean)
+		}
+		t.square += (mean - t.square) / float64(min(step+1, averaged))
 	}
 	return math.Sqrt(max(t.square, leastMean))
 }

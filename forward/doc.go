@@ -14,7 +14,7 @@
 //     batches of examples) under these weights, and takes the trial back exactly.
 //   - An estimator says who tries what. With Paired, the even rank of a pair tries a direction and the odd rank its
 //     opposite; half the difference of their losses measures the slope along the direction. With Each, every rank tries
-//     a direction of its own, all on the same examples; the slope is the rank's loss minus the mean loss of all ranks.
+//     a direction of its own, all on the same examples; the slope is the rank's loss minus the mean of all ranks'.
 //   - An increment is how far a step moves the weights along one direction.
 //   - A commit is the outcome of a step: which pairs counted, and the increments. A block is 64 commits, or a run's last
 //     ones, with a hash of the weights after them; blocks make up the log.

@@ -201,7 +201,7 @@ func TestAllProcessorsAgree(t *testing.T) {
 			}
 			s := p.Stats()
 			steps := int64(c.Steps)
-			if s.Sent != 16*steps || s.Received != 16*steps*int64(c.Processors-1) || s.Missed+s.Late+sum(s.Absent)+sum(s.NotFinite) != 0 || len(s.Ignored) > 0 || s.Forwards != steps {
+			if s.Sent != 16*steps || s.Received != 16*steps*int64(c.Processors-1) || s.Missed+s.Late+sum(s.Absent)+sum(s.LeftOut) != 0 || len(s.Ignored) > 0 || s.Forwards != steps {
 				t.Errorf("processor %d: %+v", p.Rank, s)
 			}
 		}
@@ -351,8 +351,64 @@ func TestLossesThatAreNoNumbers(t *testing.T) {
 		}
 	})
 	for _, p := range all {
-		if p.Weights.Hash() != all[0].Weights.Hash() || p.Stats().NotFinite[1] != 10 || p.Stats().NotFinite[0] != 0 || p.Stats().Missed != 0 {
+		if p.Weights.Hash() != all[0].Weights.Hash() || p.Stats().LeftOut[1] != 10 || p.Stats().LeftOut[0] != 0 || p.Stats().Missed != 0 {
 			t.Errorf("processor %d: %+v, weights %s", p.Rank, p.Stats(), p.Weights.Hash())
+		}
+	}
+}
+
+// spiky gives a value instead of a loss in one of a hundred steps.
+type spiky struct {
+	Model
+	n, first int
+	value    float32
+}
+
+func (s *spiky) Losses(w *Weights, batch train.Batch) ([2]float32, error) {
+	l, err := s.Model.Losses(w, batch)
+	if s.n%100 == s.first && s.value > 0 {
+		l[0] = s.value
+	}
+	s.n++
+	return l, err
+}
+
+// Outliers of one pair in one of a hundred steps, the first or a later one, cost no more than chance: the loss at the end is within three standard deviations of the undisturbed.
+func TestOutliersDoNotEndLearning(t *testing.T) {
+	net := network3(t)
+	training, held := digits(t)
+	c := testConfig(8, 8, 1024)
+	c.Estimator, c.Examples, c.Clip, c.Guard = Each, []int{8, 8, 8, 8}, 3, true
+	c.LearningRate = c.DefaultRate(1210, FromKey)
+	end := func(key uint64, first int, value float32) float64 {
+		c.Key = key
+		p := runAllOn(t, c, net, training, NewMemory(), func(p *Processor) {
+			if p.Rank == 3 {
+				p.Model = &spiky{p.Model, 0, first, value}
+			}
+		})[0]
+		if got := p.Stats().LeftOut[1]; value > 0 && (got < 9 || got > 12) {
+			t.Errorf("%g, from step %d: pair 1 was left out %d times", value, first, got)
+		}
+		_, loss, err := Evaluate(net, p.Weights, held)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return loss
+	}
+	sum, squares := 0.0, 0.0
+	for key := range uint64(6) {
+		l := end(10+key, 0, 0)
+		sum, squares = sum+l, squares+l*l
+	}
+	most := sum/6 + 3*math.Sqrt((squares-sum*sum/6)/5)
+	t.Logf("undisturbed: %.3f in the mean, at most %.3f", sum/6, most)
+	for i, value := range []float32{30, 1e3, 1e6, 1e30} {
+		for _, first := range []int{0, 50} {
+			got := end(10+uint64(i), first, value)
+			if t.Logf("outliers of %g from step %d: %.3f", value, first, got); got > most {
+				t.Errorf("outliers of %g from step %d: a loss of %v; at most %v without", value, first, got, most)
+			}
 		}
 	}
 }

@@ -126,7 +126,7 @@ func play(t *testing.T, encoded []byte, w *Weights, messages []Message) (blocks 
 	return blocks, r
 }
 
-// story is a run's messages: pair 0 is in time, others are late or away, some losses are no numbers, some frames are noise. In step stop, if that is not 0,
+// story is a run's messages: pair 0 is in time, others are late or away, some losses are no numbers or spikes, some frames are noise. In step stop, if that is not 0,
 // somebody asks to stop.
 func story(c *Config, seed uint64, stop int, loss func(step int) float64) []Message {
 	rng := rand.New(rand.NewPCG(seed, 1))
@@ -169,6 +169,9 @@ func story(c *Config, seed uint64, stop int, loss func(step int) float64) []Mess
 			}
 			if step%23 == 9 && rank == 2 {
 				f.Losses[0] = float32(math.Inf(-1))
+			}
+			if step%23 == 0 && rank == 1 { // a spike, from the first step on
+				f.Losses[1] = float32(math.Pow(10, float64(1+step/8)))
 			}
 			done = send(rank, f)
 			if !done && rng.IntN(9) == 0 { // noise: twice, another's, of a step to come, of a rank that is none

@@ -50,7 +50,7 @@ type Stats struct {
 	Ignored        map[int]int64 // by sender: messages of other steps, repeated, damaged, or in another rank's name
 	Missed         int64         // steps that were decided without this processor's pair
 	Late           int64         // steps in which its pair counted, one or more steps after it was due
-	NotFinite      []int64       // by pair: times that its losses were not finite
+	LeftOut        []int64       // by pair: times that a loss of NaN or infinity, or a spike, left it out
 	Absent         []int64       // by pair: steps in which it did not count
 	Forwards       int64         // forward passes of two inputs
 }
@@ -69,7 +69,7 @@ func (p *Processor) Run(ctx context.Context) error {
 	}
 	p.round = round{config: c, prompt: p.prompt}
 	p.agreed = p.chain
-	p.counted = Stats{Ignored: map[int]int64{}, NotFinite: make([]int64, c.Processors/2), Absent: make([]int64, c.Processors/2)}
+	p.counted = Stats{Ignored: map[int]int64{}, LeftOut: make([]int64, c.Processors/2), Absent: make([]int64, c.Processors/2)}
 	for !p.Done() {
 		step := p.Steps() + len(p.steps)
 		if err := p.step(ctx, step); err != nil {
@@ -133,7 +133,7 @@ func (p *Processor) count(c *Commit, counted []arrival) {
 		if came>>pair&1 == 0 {
 			p.counted.Absent[pair]++
 		}
-		p.counted.NotFinite[pair] += int64(c.NotFinite >> pair & 1)
+		p.counted.LeftOut[pair] += int64(c.LeftOut >> pair & 1)
 	}
 }
 

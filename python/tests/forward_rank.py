@@ -40,7 +40,7 @@ def join(a):
         of = lambda batch: float("nan")  # noqa: E731
     after = (lambda r: r.step >= a["stop_at"]) if "stop_at" in a else None
     r = forward.join(a["url"], a["run"], a["rank"], of, [forward.Part(n, t) for n, t in w.items()], token=a.get("token", ""), ca=a.get("ca", ""), patience=a.get("patience", 30), after_block=after)
-    return json.dumps({"steps": r.steps, "hash": r.weights_hash, "absent": r.absent, "not_finite": r.not_finite, "ignored": r.ignored})
+    return json.dumps({"steps": r.steps, "hash": r.weights_hash, "absent": r.absent, "left_out": r.left_out, "ignored": r.ignored})
 
 
 def alone(raw, parts, loss, frozen="", log=None, after_block=None):

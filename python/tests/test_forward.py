@@ -1,5 +1,6 @@
 """Forward-only training of torch models in one process: formulas by hand, what may be trained, and input that does not fit."""
 
+import copy
 import errno
 import io
 import json
@@ -23,7 +24,7 @@ from evenkeel.checkpoint.interchange import from_safetensors  # noqa: E402
 
 def model(dtype=torch.float32):
     torch.manual_seed(0)
-    return torch.nn.Sequential(torch.nn.Linear(10, 30), torch.nn.Tanh(), torch.nn.Linear(30, 3)).to(dtype)
+    return torch.nn.Sequential(torch.nn.Linear(10, 30), torch.nn.Tanh(), torch.nn.Linear(30, 3)).to(dtype).eval()
 
 
 torch.manual_seed(1)
@@ -57,9 +58,9 @@ class Formulas(unittest.TestCase):
         return forward.Config(key=0, **fields)
 
     def test_what_is_chosen_where_nothing_is_said(self):
-        for fields, estimator, directions in (({}, "each", 8), ({"examples": [3, 3, 3, 3]}, "each", 8), ({"examples": [3, 3, 3, 4]}, "pairs", 4), ({"directions": 2}, "pairs", 2), ({"estimator": "pairs"}, "pairs", 4)):
+        for fields, estimator, directions in (({}, "each", 8), ({"examples": [3, 3, 3, 3]}, "each", 8), ({"examples": [3, 3, 3, 4]}, "pairs", 4), ({"directions": 2}, "pairs", 2), ({"estimator": "pairs"}, "pairs", 4), ({"examples": 20}, "each", 8)):
             c = forward.Config(processors=8, **fields).complete(4096)  # 4096^(1/4) = 8
-            self.assertEqual((c.estimator, c.fields()["shared"], c.directions, c.learning_rate), (estimator, estimator == "each", directions, math.sqrt(directions) / 128), fields)
+            self.assertEqual((c.estimator, c.fields()["shared"], c.directions, c.learning_rate), (estimator, estimator == "each", directions, math.sqrt(directions) / 128 * min(1, c.examples[0] / 8) ** 0.75), fields)
 
     def test_half_difference_weighted_by_examples(self):
         # D = ((3 - 1) + (2 - 1)) / 4 = 3/4; V = 9/16, x = 1; S = 1 * 1; W = sqrt(4 * 1); f = 0.25 / 2 = 1/8; -1/8 in units of 2^-24
@@ -84,6 +85,23 @@ class Formulas(unittest.TestCase):
         r.square = 1.0
         step.increments(c, r, 100, [taken(0, (4.0, 4.0), (0.0, 0.0))])
         self.assertEqual(r.square, 1 + 3 / 32)
+
+    def test_a_spike_is_left_out(self):
+        for estimator, directions in (("pairs", 2), ("each", 4)):
+            c = self.plain(estimator=estimator, directions=directions, examples=[2, 2], clip=3.0)
+            for value in (60.0, 1e6, 1e30):
+                r = step.Running(square=0.25)
+                pair = taken(0, (2.0, 2.0), (1.0, 1.0))
+                s = step.increments(c, r, 40, [pair, taken(1, (1.0, value), (1.0, 1.0))])
+                self.assertEqual((s.pairs, s.left_out, s.loss), (1, (1,), 1.5))
+                self.assertEqual(r.square, 0.25 + (1 / 4 + 2 / 4 - 2 / 4) / 2 / 32 if estimator == "pairs" else 0.25 + (1 / 3 - 0.25) / 32)  # a spike counts as 2/4
+                only = step.increments(c, r, 41, [taken(1, (1.0, value), (1.0, 1.0))])  # the scale follows if it is so in every step
+                self.assertEqual((only.pairs, only.left_out, only.loss, any(only.increments)), (0, (1,), None, False))
+                # in the first step nothing tells a spike, but the second does
+                r = step.Running()
+                step.increments(c, r, 0, [pair, taken(1, (1.0, value), (1.0, 1.0))])
+                step.increments(c, r, 1, [pair, taken(1, (1.0, 1.0), (2.0, 2.0))])
+                self.assertEqual(r.square, 0.25 * 17 / 2)
 
     def test_flat_losses_do_not_divide_by_zero(self):
         s = step.increments(self.plain(), step.Running(), 0, [taken(0, (1.0, 1.0), (1.0, 1.0))])
@@ -357,10 +375,10 @@ class Training(unittest.TestCase):
             self.assertTrue(torch.equal(peft.lora_A.weight, a) and torch.equal(peft.lora_B.weight, b))
             with open(os.path.join(d, "adapter_config.json"), encoding="utf-8") as f:
                 c = json.load(f)
-            self.assertEqual((c["peft_type"], c["r"], c["lora_alpha"], c["target_modules"], c["base_model_name_or_path"]), ("LORA", 2, 4, ["2"], "base"))
+            self.assertEqual((c["peft_type"], c["r"], c["lora_alpha"], c["target_modules"], c["base_model_name_or_path"]), ("LORA", 2, 4, "2", "base"))
 
     def test_adapters_begin_uniform_around_zero(self):
-        a = forward.lora(torch.nn.Sequential(torch.nn.Linear(1024, 3)), ("0",), rank=4)[0].parameter
+        a = forward.lora(torch.nn.Sequential(torch.nn.Linear(1024, 3)).eval(), ("0",), rank=4)[0].parameter
         with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "internal", "vectors", "forward-golden.json"), encoding="utf-8") as f:
             words = next(v["words"] for v in json.load(f)["parts"]["philox"] if v["counter"] == [0, 0, 0, 0] and v["key"] == 1)
         # The upper 24 bits of each word, from -1 to 1, over the root of the inputs.
@@ -392,6 +410,13 @@ class Training(unittest.TestCase):
             return (m(X[batch]).argmax(1) != Y[batch]).float().mean()
 
         before = float(wrong(torch.arange(300)))
+        with self.assertLogs("evenkeel.forward") as log:
+            train(forward.whole(m), wrong, steps=64)
+        self.assertRegex(log.output[0], r"^WARNING.*% of the pairs of trials changed no loss.*Config.epsilon above 0.001")
+        m = model()
+        with self.assertNoLogs("evenkeel.forward"):
+            train(forward.whole(m), entropy(m), steps=64)
+        m = model()
         train(forward.whole(m), wrong, steps=400, epsilon=0.02, examples=[32, 32], learning_rate=0.02)
         self.assertLess(float(wrong(torch.arange(300))), before - 0.2)
 
@@ -426,7 +451,7 @@ class BadInput(unittest.TestCase):
             r = forward.Replica(raw, forward.whole(m))
             for k in range(4):
                 r.put(k, rounds.frame(0, k, rounds.LOSSES, (1.0 + k, bad if k == 1 else 1.0)))
-            self.assertEqual((r.not_finite, r.over()), ({0: 1}, True))
+            self.assertEqual((r.left_out, r.over()), ({0: 1}, True))
             # the same as if the pair had not been there
             other = forward.Replica(raw, forward.whole(model()))
             for k in (2, 3):
@@ -439,14 +464,14 @@ class BadInput(unittest.TestCase):
         was = r.hash()
         for k in range(4):
             r.put(k, rounds.frame(0, k, rounds.LOSSES, (math.nan, 1.0)))
-        self.assertEqual((r.hash(), r.not_finite, r.over()), (was, {0: 1, 1: 1}, True))
+        self.assertEqual((r.hash(), r.left_out, r.over()), (was, {0: 1, 1: 1}, True))
 
     def test_another_model_names_its_first_tensor(self):
         raw = self.header(forward.whole(model()))
         m = model()
         m[2].weight.data[1, 1] += 2**-20
         self.refused("tensor 2 '2.weight': hash", forward.Replica, raw, forward.whole(m))
-        self.refused("tensor 0 '0.weight': shape [30, 10] in the run, [31, 10] here", forward.Replica, raw, forward.whole(torch.nn.Sequential(torch.nn.Linear(10, 31), torch.nn.Tanh(), torch.nn.Linear(31, 3))))
+        self.refused("tensor 0 '0.weight': shape [30, 10] in the run, [31, 10] here", forward.Replica, raw, forward.whole(torch.nn.Sequential(torch.nn.Linear(10, 31), torch.nn.Tanh(), torch.nn.Linear(31, 3)).eval()))
         self.refused("'2.bias': name '2.bias' in the run, None here", forward.Replica, raw, forward.whole(model())[:3])
         self.refused("train it as a difference", forward.whole, model(torch.bfloat16))
 
@@ -468,7 +493,7 @@ class BadInput(unittest.TestCase):
             return json.dumps({**good, **fields}).encode()
 
         parts = forward.whole(model())
-        self.refused("version 3", forward.Replica, changed(version=3), parts)
+        self.refused("version 2", forward.Replica, changed(version=2), parts)
         self.refused("config: fields ['more']", forward.Replica, changed(config={**good["config"], "more": 1}), parts)
         self.refused("data.count", forward.Replica, changed(data={"count": 0}), parts)
         self.refused("header:", forward.Replica, b"{", parts)
@@ -507,6 +532,55 @@ class BadInput(unittest.TestCase):
             for j in range(16):
                 for k in range(4):
                     r.put(k, rounds.frame(j, k, rounds.LOSSES, (1.0, 1.0)))
+
+    def test_what_is_wrong_is_named(self):
+        for field, value in (("examples", None), ("examples", "8"), ("examples", [[8]]), ("processors", "4"), ("processors", None), ("directions", 1.5), ("learning_rate", -1)):
+            self.refused(f"config.{field}: {value!r}" if field != "examples" else "config.examples", config(**{field: value}).complete, 100)
+        for value, says in ((None, "None"), (torch.zeros(3), "a tensor of shape [3]"), ("x", "'x'")):
+            self.refused(f"loss(batch) returned {says}", train, forward.whole(model()), lambda batch, value=value: value, steps=1)
+
+    def test_two_calls_export_an_adapter_that_peft_loads_to_the_same_model(self):
+        import peft
+
+        m = torch.nn.ModuleDict({"enc": model(), "0": torch.nn.Linear(3, 30), "dec": torch.nn.Linear(3, 3)}).eval()
+        m.forward = lambda x: m["0"](m["dec"](m["enc"](x)))
+        plain = copy.deepcopy({n: p for n, p in m.named_parameters()})
+        parts = forward.lora(m["enc"], ("0",), rank=4, alpha=64) + forward.lora(m, ("0",), rank=8, alpha=16) + forward.lora(m, ("dec",), rank=2, alpha=16)
+        for p in parts:
+            p.parameter.data.normal_()
+        with tempfile.TemporaryDirectory() as d:
+            forward.export(m, d)
+
+            class Base(torch.nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.enc, self.dec = model(), torch.nn.Linear(3, 3)
+                    setattr(self, "0", torch.nn.Linear(3, 30))
+
+                def forward(self, x):
+                    return getattr(self, "0")(self.dec(self.enc(x)))
+
+            base = Base()
+            base.load_state_dict(plain)
+            self.assertTrue(torch.allclose(peft.PeftModel.from_pretrained(base, d)(X), m.forward(X), atol=1e-4))
+
+    def test_a_model_that_its_weights_do_not_determine(self):
+        class Counts(torch.nn.BatchNorm1d):
+            def forward(self, x):
+                self.running_mean += 0.1  # as in training mode
+                return super().forward(x)
+
+        for layer in (torch.nn.Dropout(0.1), torch.nn.BatchNorm1d(30)):
+            m = model()
+            m[1] = layer
+            for select in (forward.whole, forward.deltas, lambda m: forward.lora(m, ("2",))):
+                self.refused(f"1 ({type(layer).__name__}) is in training mode", select, m)
+            forward.whole(m, training=True)
+            forward.whole(m.eval())
+        m.train()
+        m[1] = Counts(30).eval()
+        train(forward.whole(m, training=True), entropy(m), steps=1)
+        self.refused("buffer '1.running_mean' of the model changes", train, forward.whole(m.eval()), entropy(m), steps=1)
 
     def test_names(self):
         self.refused("no linear layer named query", forward.lora, model(), ("query",))

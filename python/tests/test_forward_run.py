@@ -1,5 +1,6 @@
 """Runs over NATS: torch processors alone and with Go's, that die and come back, a server that restarts, and messages that do not belong."""
 
+import contextlib
 import itertools
 import json
 import multiprocessing
@@ -273,7 +274,7 @@ class Runs(unittest.TestCase):
         self.create(steps=70)
         results = [self.result(p) for p in [self.rank(r, bad=r == 1) for r in range(4)]]
         self.assertEqual(len({r["hash"] for r in results}), 1, results)
-        self.assertEqual(set(results[0]["not_finite"]), {"0"}, results)  # rank 1's pair
+        self.assertEqual(set(results[0]["left_out"]), {"0"}, results)  # rank 1's pair
 
     def test_another_block_stops_the_run_by_name(self):
         self.serve()
@@ -303,7 +304,18 @@ class Runs(unittest.TestCase):
         for p in [self.rank(r, patience=3) for r in range(2)]:
             code, out = p.communicate()
             self.assertEqual(code, 1)
-            self.assertIn("maximum bytes exceeded; gave up after 3 s", out)
+            self.assertRegex(out, r"the broker's storage is full \(maximum bytes exceeded\).*; gave up after 3 s")
+            self.assertNotIn("connection lost", out)
+
+    def test_a_full_broker_ends_patience_though_messages_come(self):
+        p = run._Processor("nats://h", "run", 0, None, [], "", "", "", 3, None)
+        p._stream = unittest.mock.Mock()
+        for position, answer in ((1, {"error": {"err_code": 10077, "description": "maximum bytes exceeded"}}), (2, {"seq": 2})):
+            p._trouble, p._unacknowledged = p._trouble or 7.0, {"inbox": ("subject", b"", time.monotonic())}
+            p._stream.take.return_value, p._stream.answers.return_value = ([(position, "s", b"")], True), {"inbox": answer}
+            with self.assertRaises(nats.Full) if position == 1 else contextlib.nullcontext():
+                p._receive(0)
+        self.assertEqual(p._trouble, 7.0)
 
     def cable(self, late=0.0):
         c = Cable(self.port, late)

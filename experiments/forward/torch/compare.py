@@ -39,7 +39,7 @@ def data():
 
 
 def adapters(path, seed):
-    model = small.Transformer()
+    model = small.Transformer().eval()
     from_safetensors(path, model)
     return Batched(model.state_dict()), forward.lora(model, ("query", "value"), seed=seed)
 

@@ -29,7 +29,7 @@ def main(processors, width):
     before = peak()
     small.WIDTH, small.LAYERS, small.HEADS, small.TOKENS = width, 4, 16, 15
     torch.manual_seed(0)
-    model = small.Transformer().requires_grad_(False)
+    model = small.Transformer().eval().requires_grad_(False)
     x = torch.randint(128, (512, 16))
 
     def loss(batch):

@@ -31,22 +31,27 @@ class Config:
     key: int = None  # seed of all random numbers; default: random
     steps: int = 1000
     epsilon: float = 1e-3  # how far a trial moves each weight
-    learning_rate: float = 0.0  # default: sqrt(directions) / (16 weights^(1/4)), as of evenkeel forward train --init
+    learning_rate: float = 0.0  # default: sqrt(directions) / (16 weights^(1/4)), as of evenkeel forward train --init, times (examples / 8)^(3/4) below 8 examples
     schedule: str = "cosine"  # or "constant"
-    examples: list = dataclasses.field(default_factory=lambda: [8])  # examples of an input, for each pair; a single number is for all pairs
+    examples: list | int = 8  # examples of an input, for each pair; a single number is for all pairs
     clip: float = 3.0  # largest slope, in units of the root mean square of the slopes; 0: no limit
     guard: bool = True  # halve the rate after a block of 64 steps that is clearly worse than the best
 
     def complete(self, weights):
         """Returns a checked copy with defaults for a run of so many weights."""
-        c = dataclasses.replace(self, examples=list(self.examples))
-        if len(c.examples) == 1:
-            c.examples *= c.processors // 2
-        c.estimator = c.estimator or ("each" if not c.directions and len(set(c.examples)) == 1 else "pairs")
-        c.directions = c.directions or (c.processors if c.estimator == "each" else c.processors // 2)
+        c = dataclasses.replace(self, examples=list(self.examples) if isinstance(self.examples, (list, tuple)) else [self.examples])
+        try:
+            if len(c.examples) == 1:
+                c.examples *= c.processors // 2
+            c.estimator = c.estimator or ("each" if not c.directions and len(set(c.examples)) == 1 else "pairs")
+            c.directions = c.directions or (c.processors if c.estimator == "each" else c.processors // 2)
+        except TypeError:
+            pass  # check() names the field
         c.key = secrets.randbits(64) if c.key is None else c.key
-        c.learning_rate = c.learning_rate or math.sqrt(c.directions) * (0.0625 / math.sqrt(math.sqrt(weights)))
+        automatic, c.learning_rate = not c.learning_rate, c.learning_rate or 1.0
         c.check()
+        if automatic:
+            c.learning_rate = math.sqrt(c.directions) * (0.0625 / math.sqrt(math.sqrt(weights))) * min(1, min(c.examples) / 8) ** 0.75
         return c
 
     def fields(self):
@@ -119,7 +124,7 @@ class Header:
 
 def build(config, count, tensors, frozen):
     """The header of a new run, as JSON. It starts from the present values of the tensors."""
-    h = {"version": 2, "config": config.fields(), "data": {"count": count}, "initial": "file", "tensors": [dataclasses.asdict(t) for t in tensors]}
+    h = {"version": 3, "config": config.fields(), "data": {"count": count}, "initial": "file", "tensors": [dataclasses.asdict(t) for t in tensors]}
     if frozen:
         h["frozen"] = frozen
     return json.dumps(h).encode()
@@ -133,8 +138,8 @@ def parse(raw):
         h = json.loads(raw)
     except ValueError as e:
         raise Refused(f"header: {e}") from None
-    if type(h) is not dict or h.get("version") != 2:
-        raise Refused(f"header: version {h.get('version') if type(h) is dict else None!r}; this program knows version 2")
+    if type(h) is not dict or h.get("version") != 3:
+        raise Refused(f"header: version {h.get('version') if type(h) is dict else None!r}; this program knows version 3")
     config = _config(h.get("config"))
     if h.get("initial") not in ("key", "file"):
         raise Refused(f"initial: {h.get('initial')!r} must be key or file")

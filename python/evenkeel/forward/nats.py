@@ -23,6 +23,10 @@ class Disconnected(ConnectionError):
     """The connection is lost. Connect again."""
 
 
+class Full(Disconnected):
+    """The broker stores no more messages."""
+
+
 class Denied(Refused):
     """The server refuses access: the token is wrong, or this rank may not use the subject."""
 

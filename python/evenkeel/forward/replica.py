@@ -1,12 +1,25 @@
 """Computes rounds, steps, weights and blocks from the header of a run and its frames, in order. It uses no network and no clock."""
 
 import collections
+import logging
 import math
 
 import torch
 
 from . import header as headers
 from . import philox, record, rounds, step, weights
+
+
+_LOG = logging.getLogger("evenkeel.forward")
+
+
+
+def _number(loss):
+    try:
+        return float(loss)
+    except (TypeError, ValueError, RuntimeError):
+        what = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, torch.Tensor) else repr(loss)
+        raise headers.Refused(f"loss(batch) returned {what}; it must return one number, the mean loss") from None
 
 
 class Replica:
@@ -27,8 +40,9 @@ class Replica:
         self._last = False  # the run was stopped, and its last block is complete
         self.chain = record.start(raw)[-16:]
         self.running, self.rounds = step.Running(), rounds.Rounds(self.config.processors, self.config.steps)
-        self.not_finite, self.absent = collections.Counter(), collections.Counter()  # by pair: number of steps
+        self.left_out, self.absent = collections.Counter(), collections.Counter()  # by pair: number of steps
         self._steps, self._losses, self._examples = [], [], {}  # of the present block
+        self._equal = []  # by pair that came in it: whether both trials had the same losses
         self.rounds.begin(0)
 
     def over(self):
@@ -53,9 +67,19 @@ class Replica:
 
     def losses(self, rank, loss):
         """Computes a rank's losses of this step. The model's parameters keep the weights of the trial."""
+        before = self._buffers()
         with torch.no_grad():
             self.weights.write(self.trial(rank))
-            return [float(loss(b)) for b in self.batch(rank)]
+            losses = [_number(loss(b)) for b in self.batch(rank)]
+        for name, hash in self._buffers().items():
+            if before[name] != hash:
+                raise headers.Refused(f"buffer {name!r} of the model changes with a loss, and is no part of the run: freeze it, or select what is trained with training=True")
+        return losses
+
+    def _buffers(self):
+        """The hashes of the model's buffers, once a block."""
+        model = self.weights.parts[0].model if self.step % rounds.BLOCK == 0 else None
+        return {n: headers.frozen_hash({n: b}) for n, b in model.named_buffers()} if model else {}
 
     def put(self, sender, data, position=0):
         """Takes a frame from a rank's subject. Returns the bytes of a block if the frame ends one, True if it counts, False if it is ignored."""
@@ -68,9 +92,10 @@ class Replica:
         j = self.step
         counted = [t.pair for t in taken if t.age == 0] or [t.pair for t in taken]
         self.author = 2 * counted[0]  # the rank that publishes the block if this step ends one
-        self.not_finite.update(t.pair for t in taken if not t.finite())
         self.absent.update(set(range(self.config.processors // 2)) - {t.pair for t in taken})
         s = step.increments(self.config, self.running, j, taken)
+        self.left_out.update(s.left_out)
+        self._equal += [t.even == t.odd for t in taken]
         self._apply(s)
         if self.step % rounds.BLOCK and self.step < self.config.steps:
             self.rounds.begin(self.step)
@@ -99,7 +124,10 @@ class Replica:
         r = self.running
         b = record.Block(k, self._steps, position, prompt, self.rounds.stop, r.square, r.scale, r.best, r.best_error, math.nan if mean is None else mean, self.weights.hash())
         out = record.write(b, self.chain)
-        self.before, self.chain, self._losses = self.chain, out[-16:], []
+        if k == 0 and 2 * sum(self._equal) > len(self._equal):  # later it may be that nothing is left to learn
+            share, now = sum(self._equal) / len(self._equal), self.config.epsilon
+            _LOG.warning("%.0f%% of the pairs of trials changed no loss, so little is learned: start again with a Config.epsilon above %g or more examples", 100 * share, now)
+        self.before, self.chain, self._losses, self._equal = self.chain, out[-16:], [], []
         return out
 
     def apply(self, data):

@@ -21,7 +21,7 @@ class Result:
     steps: int
     weights_hash: str
     absent: dict  # pair -> number of followed steps in which it did not count
-    not_finite: dict  # pair -> number of steps in which it was left out because a loss was not finite
+    left_out: dict  # pair -> number of steps in which it was left out because a loss was not finite, or a spike
     ignored: dict  # rank of the subject -> number of ignored messages
     replica: object = dataclasses.field(repr=False, default=None)
 
@@ -75,7 +75,7 @@ class _Processor:
         self._missing = {}  # by number, of blocks that are not in the stream yet: when they were ready or published, as (step, time)
         self._last, self._ignored = 0, collections.Counter()
         self._own, self._begun, self._quick, self._said = 0.0, time.monotonic(), None, None
-        self._confirmed, self._trouble, self._silent = -1, None, 0.0
+        self._confirmed, self._trouble, self._silent, self._full = -1, None, 0.0, False
 
     def close(self):
         if self._connection:
@@ -130,10 +130,12 @@ class _Processor:
         self._begun = time.monotonic()
 
     def _again(self, cause):
-        """Connects again. It gives up when nothing was received or acknowledged for patience seconds."""
+        """Connects again. It gives up when nothing was received or acknowledged for patience seconds, or a full broker let no step pass."""
         pause = 0.1 if self._trouble is None else 1.0
+        full = isinstance(cause, nats.Full)
+        if not full or self._trouble is None:
+            _LOG.warning("%s; trying for %.0f s", cause if full else f"connection lost ({cause})", self._patience)
         self._trouble = self._trouble or time.monotonic()
-        _LOG.warning("connection lost (%s); trying for %.0f s", cause, self._patience)
         while True:
             if self._connection:
                 self._connection.close()
@@ -142,7 +144,8 @@ class _Processor:
             try:
                 time.sleep(pause)
                 self._open()
-                _LOG.warning("connected again")
+                if not full:
+                    _LOG.warning("connected again")
                 return
             except nats.Disconnected as e:
                 cause = e
@@ -164,14 +167,18 @@ class _Processor:
                 continue
             if position != self._last + 1:
                 raise headers.Refused(f"run {self._run!r}: messages {self._last + 1} to {position - 1} were deleted, because this rank is far behind; start it again to continue")
-            self._last, self._trouble = position, None
+            self._last, self._trouble = position, self._trouble if self._full else None
             self._incoming.append((position, subject, data))
         now = time.monotonic()
         for inbox, a in self._stream.answers().items():
             if inbox in self._unacknowledged and "error" in a:
                 subject, data, _ = self._unacknowledged[inbox]
-                raise nats.Disconnected(f"{subject}: {a['error'].get('description', a['error'])}")
-            if self._unacknowledged.pop(inbox, None):
+                why = a["error"].get("description", a["error"])
+                if a["error"].get("err_code") in (10023, 10047, 10077):  # resources, storage, the stream's bytes
+                    self._full = True
+                    raise nats.Full(f"the broker's storage is full ({why}): make room, or export and remove old runs")
+                raise nats.Disconnected(f"{subject}: {why}")
+            if self._unacknowledged.pop(inbox, None) and not self._full:
                 self._trouble = None
         if any(now - at > 10 for _, _, at in self._unacknowledged.values()):
             raise nats.Disconnected("no acknowledgement for 10 s")
@@ -191,8 +198,8 @@ class _Processor:
                 self._again(e)
         r = self._replica
         r.weights.write()
-        result = Result(r.step, r.hash(), dict(r.absent), dict(r.not_finite), dict(self._ignored), r)
-        told = {"rank": self._rank, "steps": result.steps, "weights_hash": result.weights_hash, "absent": result.absent, "not_finite": result.not_finite}
+        result = Result(r.step, r.hash(), dict(r.absent), dict(r.left_out), dict(self._ignored), r)
+        told = {"rank": self._rank, "steps": result.steps, "weights_hash": result.weights_hash, "absent": result.absent, "left_out": result.left_out}
         try:
             self._connection.request(f"{self._subject}result.{self._rank}", json.dumps(told).encode())
         except nats.Disconnected as e:
@@ -249,7 +256,7 @@ class _Processor:
             at = r.step
             out = r.put(int(ids[0]), data, position)
             if r.step != at:
-                self._begun, self._quick, self._said = time.monotonic(), None, None
+                self._begun, self._quick, self._said, self._trouble, self._full = time.monotonic(), None, None, None, False
             if out is False and not (rounds.read_frame(data) or (0, 0, 0))[2] == rounds.GO_ON:
                 self._ignore(subject, "it does not count")
             if isinstance(out, bytes):

@@ -39,6 +39,7 @@ class Step:
     pairs: int
     increments: list
     late: list
+    left_out: tuple = ()  # pairs with a loss that is not finite, or with a spike
     loss: float = None  # the mean of the losses; None if none was finite or if the step was read from a block
 
 
@@ -72,17 +73,21 @@ def _cosine(u):
 def increments(config, running, j, taken):
     """Computes a step from the pairs that count, in ascending order, and updates running."""
     pairs, each = config.processors // 2, config.estimator == "each"
-    good = [t for t in taken if t.finite()]
-    if not good:
-        return Step(0, [0] * config.directions, [])
-    if each:
-        slopes = _each(good)
-    else:  # half the difference of the losses of a pair
-        slopes = [Slope(2 * t.pair, t.pair, t.age, ((t.even[0] - t.odd[0]) + (t.even[1] - t.odd[1])) / 4) for t in good]
-    squares = [s.value * s.value for s in slopes if not (each and s.age)]
-    if squares:
-        running.square = running.square + (_sum(squares) / len(squares) - running.square) / min(j + 1, 32)
+    slopes, good = _each if each else _paired, [t for t in taken if t.finite()]
+    v = max(running.square, 1e-13)
+    spikes = {s.pair for s in slopes(good, _median) if running.square > 0 and s.value * s.value > 256 * v}
+    good = [t for t in good if t.pair not in spikes]
+    slopes = slopes(good, _mean)
+    squares = [2 * len(spikes) * v] * bool(spikes) + [s.value * s.value for s in slopes if not (each and s.age)]
+    if any(squares):  # else a trial changes no loss
+        mean = _sum(squares) / (len(squares) - bool(spikes) + len(spikes))
+        if j == 1:  # the first step had nothing to tell a spike by
+            running.square = min(running.square, 16 * mean)
+        running.square = running.square + (mean - running.square) / min(j + 1, 32) if running.square else mean
     unit = math.sqrt(max(running.square, 1e-13))
+    out = tuple(t.pair for t in taken if not t.finite() or t.pair in spikes)
+    if not good:
+        return Step(0, [0] * config.directions, [], out)
     trials = 2 * pairs if each else pairs
     divisor = math.sqrt(sum(config.examples) * sum(config.examples[t.pair] for t in good))
     f = rate(config, j) * running.scale / (divisor * (trials // pairs))
@@ -104,7 +109,7 @@ def increments(config, running, j, taken):
             sums[d] = sums[d] + weighted(s)
     late = [(s.pair, s.age, quantise(weighted(s))) for s in slopes if s.age]
     loss = _sum(l for t in good for l in t.losses()) / (4 * len(good))
-    return Step(sum(1 << t.pair for t in good if t.age == 0), [quantise(x) for x in sums], late, loss)
+    return Step(sum(1 << t.pair for t in good if t.age == 0), [quantise(x) for x in sums], late, out, loss)
 
 
 def _sum(values):
@@ -115,8 +120,23 @@ def _sum(values):
     return total
 
 
-def _each(good):
-    """The slope of each rank in time: its loss minus the mean of these ranks. The slope of a late pair: half the difference of its losses."""
+def _mean(losses):
+    return _sum(losses) / len(losses)
+
+
+def _median(losses):
+    """What one loss, however large, cannot move far."""
+    order, half = sorted(losses), len(losses) // 2
+    return (order[half - 1] + order[half]) / 2
+
+
+def _paired(good, center):
+    """Half the difference of the losses of each pair."""
+    return [Slope(2 * t.pair, t.pair, t.age, ((t.even[0] - t.odd[0]) + (t.even[1] - t.odd[1])) / 4) for t in good]
+
+
+def _each(good, center):
+    """The slope of each rank in time: its loss minus the center of these ranks. The slope of a late pair: half the difference of its losses."""
     slopes = []
     for t in good:
         even, odd = (t.even[0] + t.even[1]) / 2, (t.odd[0] + t.odd[1]) / 2
@@ -125,9 +145,9 @@ def _each(good):
         else:
             slopes += [Slope(2 * t.pair, t.pair, 0, even), Slope(2 * t.pair + 1, t.pair, 0, odd)]
     prompt = [s for s in slopes if not s.age]
-    total = _sum(s.value for s in prompt)
+    middle = center([s.value for s in prompt]) if prompt else 0
     for s in prompt:
-        s.value = s.value - total / len(prompt)
+        s.value = s.value - middle
     return slopes
 
 

@@ -15,10 +15,10 @@ _LIMIT = 1 << 30  # largest entry
 
 class Part:
     """A trained parameter. Its entries are the parameter's values. With delta they start at zero and are added to the parameter's first values; the
-    parameter may then have any dtype."""
+    parameter may then have any dtype. model: the one whose buffers a loss must not change."""
 
-    def __init__(self, name, parameter, delta=False):
-        self.name, self.parameter, self.shape = name, parameter, list(parameter.shape)
+    def __init__(self, name, parameter, delta=False, model=None):
+        self.model, self.name, self.parameter, self.shape = model, name, parameter, list(parameter.shape)
         self.base = parameter.detach().clone() if delta else None
         if not delta and parameter.dtype != torch.float32:
             raise Refused(f"parameter {name!r} is {parameter.dtype}: train it as a difference, with deltas()")

@@ -29,7 +29,7 @@ type summary struct {
 	Forwards     int64         `json:"forwards"`            // of two inputs, by all processors of this process
 	Missed       int64         `json:"steps_missed"`        // by processors
 	Absent       []int         `json:"absent_steps"`        // by pair: steps of the run in which it did not count
-	NotFinite    []int64       `json:"not_finite"`          // by pair: times that its losses were infinite or NaN
+	LeftOut      []int64       `json:"left_out"`            // by pair: times that a loss of NaN or infinity, or a spike, left it out
 	Ignored      map[int]int64 `json:"ignored,omitempty"`   // by rank that sent them: messages that did not count
 	WeightsHash  []string      `json:"weights_hash"`        // one per processor
 	Validation   *validated    `json:"validation,omitempty"`
@@ -51,8 +51,8 @@ func (s *summary) add(t forward.Stats, in int) {
 	for rank, n := range t.Ignored {
 		s.Ignored[rank] = max(s.Ignored[rank], n)
 	}
-	for pair, n := range t.NotFinite[:min(len(t.NotFinite), len(s.NotFinite))] { // another program may send fewer, or more
-		s.NotFinite[pair] = max(s.NotFinite[pair], n)
+	for pair, n := range t.LeftOut[:min(len(t.LeftOut), len(s.LeftOut))] { // another program may send fewer, or more
+		s.LeftOut[pair] = max(s.LeftOut[pair], n)
 	}
 }
 
@@ -76,9 +76,9 @@ func (s *summary) away() string {
 			text += fmt.Sprintf("\n                pair %d was absent in %d of %d steps", pair, n, s.Steps)
 		}
 	}
-	for pair, n := range s.NotFinite {
+	for pair, n := range s.LeftOut {
 		if n > 0 {
-			text += fmt.Sprintf("\n                pair %d had losses of NaN or infinity %d times", pair, n)
+			text += fmt.Sprintf("\n                pair %d was left out %d times: a loss was NaN, infinite, or far from the others", pair, n)
 		}
 	}
 	if text == "" {

@@ -87,7 +87,7 @@ func (w *monitor) forwards() float64 { return float64(w.steps * w.config.Process
 // summary evaluates the weights at the end of the run.
 func (w *monitor) summary(weights *forward.Weights, took time.Duration) (*summary, error) {
 	s := &summary{Steps: w.steps, Of: w.config.Steps, Processors: w.config.Processors, Directions: w.config.Directions, Model: w.work.Task.Model, Data: w.work.Task.Data,
-		Weights: weights.Len(), Seconds: took.Seconds(), Absent: w.absent, NotFinite: make([]int64, len(w.absent)), Ignored: map[int]int64{}}
+		Weights: weights.Len(), Seconds: took.Seconds(), Absent: w.absent, LeftOut: make([]int64, len(w.absent)), Ignored: map[int]int64{}}
 	if w.loss > w.began {
 		w.Log.Warn().Msgf("the training loss rose from %.4g to %.4g; lower --learning-rate", w.began, w.loss)
 	}
