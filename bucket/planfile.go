@@ -99,9 +99,8 @@ type Planner interface {
 	Schedule(l Lengths, seed, epoch uint64) *Schedule
 	// Rest plans the rest of an epoch for other ranks, with the same costs.
 	Rest(l Lengths, g Group) (Planner, error)
-	// StepSize is the mean size of a step over all ranks in the predicted epoch: the batch of the optimizer. Tokens are without
-	// padding; with two lengths both count.
-	StepSize() (samples, tokens float64)
+	// Of are the samples of its schedules.
+	Of(l Lengths) Samples
 	// StepBatches is the number of batches of each rank in a full step, without additional batches of short samples.
 	StepBatches() []int
 }
@@ -144,7 +143,20 @@ func (p *Plan) Of(l Lengths) Samples {
 		return n
 	}
 	skip := p.Overlong == Skip
-	return Samples{Lengths: l, Limit: limit, Tokens: tokens, Skips: func(length uint32) bool { return skip && int(length) > limit }}
+	return p.Sized(Samples{Lengths: l, Limit: limit, Tokens: tokens, Skips: func(length uint32) bool { return skip && int(length) > limit }})
+}
+
+// Sized computes the mean step of the predicted epoch.
+func (p *Plan) Sized(s Samples) Samples {
+	for i, v := range s.Lengths {
+		if !s.Skips(v) {
+			s.StepSamples++
+			s.StepTokens += float64(s.Tokens([]uint32{uint32(i)}))
+		}
+	}
+	s.StepSamples /= float64(max(1, p.Steps))
+	s.StepTokens /= float64(max(1, p.Steps))
+	return s
 }
 
 // File is the plan itself.

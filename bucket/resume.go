@@ -78,11 +78,13 @@ func Resume(p Planner, l Lengths, s State, g Group) (*Schedule, int, error) {
 		}
 		parts = append(parts, Part{Ranks: g.Ranks, Speeds: g.Speeds})
 	}
+	whole := p.Of(l)
 	left := &Schedule{of: Samples{Lengths: l}}
 	for k := range parts {
 		if left, err = cutPart(p, left, &parts[k], s); err != nil {
 			return nil, 0, err
 		}
+		left.of.StepSamples, left.of.StepTokens = whole.StepSamples, whole.StepTokens // so that all samples of the epoch have one weight
 		if k < len(parts)-1 {
 			left = left.after(parts[k].Steps)
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -68,10 +69,12 @@ func TestChangingRanks(t *testing.T) {
 		if err != nil {
 			t.Skip(err)
 		}
-		seen, skipped := make([]int, len(l)), 0
+		seen, skipped, batched := make([]int, len(l)), 0, 0.0 // batched: tokens
 		for _, v := range l {
 			if overlong == bucket.Skip && v > 40 {
 				skipped++
+			} else {
+				batched += float64(min(int(v), p.File().Limit))
 			}
 		}
 		state := bucket.State{Data: p.File().Data, Seed: 5, Epoch: 2}
@@ -100,21 +103,25 @@ func TestChangingRanks(t *testing.T) {
 					}
 				}
 			}
-			weights := map[int]float64{}
 			var rest []bucket.Line
 			for _, line := range lines {
 				if line.Step >= stop {
 					rest = append(rest, line)
 					continue
 				}
-				weights[line.Step] += line.Weight
+				tokens := 0
 				for _, i := range line.Samples {
 					seen[i]++
+					tokens += min(int(l[i]), p.File().Limit)
 				}
-			}
-			for step := from; step < stop; step++ {
-				if w := weights[step]; w < float64(h.Ranks)-1e-9 || w > float64(h.Ranks)+1e-9 {
-					t.Fatalf("step %d: weights sum to %v on %d ranks", step, w, h.Ranks)
+				// Every sample, and every token, of the epoch moves the model alike, whatever ranks make its step.
+				sample, token := line.Weight/float64(len(line.Samples)*h.Ranks), line.TokenWeight/float64(tokens*h.Ranks)
+				steps := float64(p.File().Steps)
+				if want := steps / float64(len(l)-skipped); math.Abs(sample/want-1) > 1e-12 {
+					t.Fatalf("step %d: samples weigh %v, want %v", line.Step, sample, want)
+				}
+				if want := steps / batched; math.Abs(token/want-1) > 1e-12 {
+					t.Fatalf("step %d: tokens weigh %v, want %v", line.Step, token, want)
 				}
 			}
 			state = through(t, h.State(stop))

@@ -39,6 +39,8 @@ type Samples struct {
 	Limit   int                        // longest length that is batched
 	Tokens  func(samples []uint32) int // number of tokens over which a mean loss is taken
 	Skips   func(length uint32) bool   // whether samples of a length are left out
+	// StepSamples and StepTokens are what a step of the plan has in the mean, over all ranks: the batch of the optimizer.
+	StepSamples, StepTokens float64
 }
 
 // NewSchedule makes a schedule. It is for the packages of the modes.

@@ -41,9 +41,9 @@ type Header struct {
 type Line struct {
 	Step   int     `json:"step"`
 	Rank   int     `json:"rank"`
-	Weight float64 `json:"weight"` // of the batch's mean loss over samples: its samples x ranks / the step's samples
+	Weight float64 `json:"weight"` // of the batch's mean loss over samples: its samples x ranks / the samples of a mean step of the plan
 	// TokenWeight is the weight of its mean loss over tokens without padding (of two lengths, over targets): its tokens x ranks / the
-	// step's tokens. 0 in files without it.
+	// tokens of a mean step. 0 in files without it.
 	TokenWeight float64  `json:"token_weight"`
 	Samples     []uint32 `json:"samples"`
 }
@@ -81,23 +81,11 @@ func (h *Header) State(step int) State {
 
 // Lines calls f with every batch from a step on, in order of step and rank, and stops at an error. f must not change or keep samples.
 func (s *Schedule) Lines(from int, f func(Line) error) error {
-	from -= s.before
-	var lines []Line
-	for i := from; i < s.Len(); i++ {
-		lines = lines[:0]
-		samples, tokens := 0.0, 0.0 // of the step
+	for i := from - s.before; i < s.Len(); i++ {
 		for _, b := range s.Step(i) {
-			line := Line{Step: s.before + i, Rank: int(b.Rank), Weight: float64(b.Count) * float64(s.Ranks)}
 			own := s.own(b)
-			n := float64(s.of.Tokens(own))
-			line.TokenWeight, line.Samples = n*float64(s.Ranks), s.named(own)
-			samples, tokens = samples+float64(b.Count), tokens+n
-			lines = append(lines, line)
-		}
-		for _, line := range lines {
-			line.Weight /= samples
-			line.TokenWeight /= tokens
-			if err := f(line); err != nil {
+			if err := f(Line{Step: s.before + i, Rank: int(b.Rank), Weight: float64(b.Count) * float64(s.Ranks) / s.of.StepSamples,
+				TokenWeight: float64(s.of.Tokens(own)) * float64(s.Ranks) / s.of.StepTokens, Samples: s.named(own)}); err != nil {
 				return err
 			}
 		}

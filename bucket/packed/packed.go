@@ -96,11 +96,6 @@ func (p *Plan) Rest(l bucket.Lengths, g bucket.Group) (bucket.Planner, error) {
 	return Make(l, p.given, p.ConfigOf(g))
 }
 
-// StepSize is the mean size of a step over all ranks in the predicted epoch.
-func (p *Plan) StepSize() (samples, tokens float64) {
-	return partition.StepSize(p.hist, p.Steps, func(length int) int { return length })
-}
-
 // StepBatches is 1 for each rank: faster ranks have larger batches, not more.
 func (p *Plan) StepBatches() []int { return slices.Repeat([]int{1}, p.Ranks) }
 

@@ -165,7 +165,8 @@ func TestStepSize(t *testing.T) {
 		t.Fatal(err)
 	}
 	steps := p.Schedule(l, 0, 0).Len()
-	samples, all := p.StepSize()
+	of := p.Of(l)
+	samples, all := of.StepSamples, of.StepTokens
 	want := float64(sum(l, indices(len(l)))) / float64(steps)
 	if p.Steps != steps || math.Abs(samples*float64(steps)-float64(len(l))) > 1e-6 || math.Abs(all-want) > 1e-6*want {
 		t.Errorf("%d steps of %d, %v samples and %v tokens, want %v", p.Steps, steps, samples, all, want)

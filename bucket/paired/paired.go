@@ -236,8 +236,13 @@ func kindsOf(l bucket.Lengths, samples []uint32) []uint32 {
 // Schedule cuts an epoch of the kinds that the plan was made for.
 func (p *Plan) Schedule(l bucket.Lengths, seed, epoch uint64) *bucket.Schedule {
 	e := p.dispatch(l, p.newOrder(l, seed, epoch), p.Settings)
-	return e.Schedule(&p.Plan, bucket.Samples{Lengths: l, Limit: p.Limit, Skips: func(kind uint32) bool { return p.cost.none[kind] },
-		Tokens: func(samples []uint32) (n int) { // of the targets, over which losses are means
+	return e.Schedule(&p.Plan, p.Of(l))
+}
+
+// Of are the samples of the plan's schedules. Their tokens are those of the targets, over which losses are means.
+func (p *Plan) Of(l bucket.Lengths) bucket.Samples {
+	return p.Sized(bucket.Samples{Lengths: l, Limit: p.Limit, Skips: func(kind uint32) bool { return p.cost.none[kind] },
+		Tokens: func(samples []uint32) (n int) {
 			for _, i := range samples {
 				n += p.cost.shapes[l[i]].Target
 			}
@@ -251,11 +256,6 @@ func (p *Plan) Cost() bucket.Cost { return p.cost }
 // Rest plans the rest of an epoch for other ranks, with the same costs.
 func (p *Plan) Rest(l bucket.Lengths, g bucket.Group) (bucket.Planner, error) {
 	return plan(l, p.cost.shapes, p.cost.of, p.ConfigOf(g))
-}
-
-// StepSize is the mean size of a step over all ranks in the predicted epoch. Both lengths count.
-func (p *Plan) StepSize() (samples, tokens float64) {
-	return partition.StepSize(p.job.Hist, p.Steps, func(kind int) int { return p.cost.shapes[kind].Source + p.cost.shapes[kind].Target })
 }
 
 // StepBatches is the number of batches of each rank in a full step.

@@ -253,17 +253,23 @@ func samePairsFromFile(t *rapid.T, p *Plan, l *Pairs, want bucket.Score) {
 		}
 		return n
 	}
+	samples, tokens, first := 0, 0, [2]float64{}
 	if err := s.Lines(0, func(line bucket.Line) error {
-		all := 0
-		for _, b := range s.Step(line.Step) {
-			all += targets(s.Samples(b))
+		samples += len(line.Samples)
+		tokens += targets(line.Samples)
+		each := [2]float64{line.Weight / float64(len(line.Samples)), line.TokenWeight / float64(targets(line.Samples))}
+		if first == [2]float64{} {
+			first = each
 		}
-		if want := float64(targets(line.Samples)) * float64(p.Ranks) / float64(all); math.Abs(line.TokenWeight-want) > 1e-12 {
-			t.Fatalf("step %d: token weight %v, want %v", line.Step, line.TokenWeight, want)
+		if math.Abs(each[0]/first[0]-1) > 1e-12 || math.Abs(each[1]/first[1]-1) > 1e-12 {
+			t.Fatalf("step %d: a sample and a token weigh %v, those of the first batch %v", line.Step, each, first)
 		}
 		return nil
 	}); err != nil {
 		t.Fatal(err)
+	}
+	if w, v := first[0]*float64(samples), first[1]*float64(tokens); math.Abs(w/float64(p.Ranks*p.Steps)-1) > 1e-12 || math.Abs(v/w-1) > 1e-12 {
+		t.Fatalf("an epoch weighs %v by samples and %v by tokens, want %d ranks x %d steps", w, v, p.Ranks, p.Steps)
 	}
 }
 

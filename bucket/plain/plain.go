@@ -203,11 +203,6 @@ func (p *Plan) Rest(l bucket.Lengths, g bucket.Group) (bucket.Planner, error) {
 	return Make(l, p.given, p.ConfigOf(g))
 }
 
-// StepSize is the mean size of a step over all ranks in the predicted epoch.
-func (p *Plan) StepSize() (samples, tokens float64) {
-	return partition.StepSize(p.job.Hist, p.Steps, func(length int) int { return length })
-}
-
 // StepBatches is the number of batches of each rank in a full step, without additional batches of short samples.
 func (p *Plan) StepBatches() []int { return partition.StepBatches(&p.Plan) }
 

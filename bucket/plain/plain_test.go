@@ -226,7 +226,8 @@ func TestStepSize(t *testing.T) {
 				}
 			}
 			steps := float64(s.Len())
-			if a, b := p.StepSize(); p.Steps != s.Len() || math.Abs(a-float64(samples)/steps) > 1e-9*a || math.Abs(b-float64(tokens)/steps) > 1e-9*b {
+			of := p.Of(l)
+			if a, b := of.StepSamples, of.StepTokens; p.Steps != s.Len() || math.Abs(a-float64(samples)/steps) > 1e-9*a || math.Abs(b-float64(tokens)/steps) > 1e-9*b {
 				t.Errorf("%d steps, %v samples, %v tokens; the epoch has %v, %v, %v", p.Steps, a, b, s.Len(), float64(samples)/steps, float64(tokens)/steps)
 			}
 			for r, n := range p.StepBatches() {

@@ -1,7 +1,7 @@
 """A training job of test_bucket.py.
 
 Trains in float64 for two epochs, one checkpoint a step, and compares the gradients of every step with those of one batch of
-all its samples."""
+all its samples, times what it has of a mean step of the plan."""
 
 import copy
 import json
@@ -45,8 +45,9 @@ class Model(torch.nn.Module):
         return torch.nn.functional.cross_entropy(y.flatten(0, 1), x.flatten(), reduction="none").view(x.shape) * (x > 0)
 
 
-KINDS = {  # mean losses, the factor of each, and its denominator
-    "weight": lambda per_token, x: ((per_token.sum(1) / (x > 0).sum(1)).mean()),
+COUNTS = {"weight": lambda text: 1, "token_weight": len, "label_weight": lambda text: int((text % 3 == 1).sum())}
+KINDS = {  # mean losses over what COUNTS counts, by the factor of each
+    "weight": lambda per_token, x: (per_token.sum(1) / (x > 0).sum(1)).mean(),
     "token_weight": lambda per_token, x: per_token.sum() / (x > 0).sum(),
     "label_weight": lambda per_token, x: (per_token * (x % 3 == 1)).sum() / max(1, (x % 3 == 1).sum()),
 }
@@ -70,7 +71,10 @@ def run(rank, ranks, port, folder, kill, workers, speeds, change):
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
     with open(os.path.join(folder, "lengths.json")) as f:
         data = Texts(json.load(f))
-    labels = [int((data[i] % 3 == 1).sum()) for i in range(len(data))]
+    labels = [COUNTS["label_weight"](text) for text in data]
+    with open(os.path.join(folder, "plan.json")) as f:
+        steps = json.load(f)["steps"]
+    mean = {kind: sum(count(text) for text in data) / steps for kind, count in COUNTS.items()}
     torch.manual_seed(1)
     model = Model().double()
     loader = Loader(data, data.lengths, os.path.join(folder, "plan.json"), labels=labels, cache=folder, speeds=speeds, collate_fn=collate, num_workers=workers)
@@ -104,7 +108,7 @@ def run(rank, ranks, port, folder, kill, workers, speeds, change):
             twin = copy.deepcopy(model)
             twin.zero_grad()
             x = collate([data[i] for i in union])
-            KINDS[kind](twin(x), x).backward()
+            (KINDS[kind](twin(x), x) * sum(COUNTS[kind](data[i]) for i in union) / mean[kind]).backward()
             for a, b in zip(model.parameters(), twin.parameters()):
                 worst = max(worst, (a.grad - b.grad).abs().max().item())
             assert worst < 1e-12, (epoch, batch.step, kind, worst)

@@ -1,4 +1,5 @@
-"""Training jobs of test_bucket_online.py: float64, gradients by label tokens compared with those of one batch of the step's samples."""
+"""Training jobs of test_bucket_online.py: float64, gradients by label tokens compared with those of one batch of the step's samples,
+times its label tokens over those of a mean step, the same for the whole job."""
 
 import copy
 import json
@@ -55,15 +56,16 @@ def run(rank, ranks, port, folder, sizes=None, samples=0, kill=None, stall=0.0, 
     torch.manual_seed(1)
     model = Model().double()
     optimizer = torch.optim.SGD(model.parameters(), lr=.1)
-    path, done = os.path.join(folder, "checkpoint.pt"), []
+    path, done, mean = os.path.join(folder, "checkpoint.pt"), [], None
     if os.path.exists(path):
         saved = torch.load(path)
         model.load_state_dict(saved["model"])
         loader.load_state_dict(saved["loader"])
-        done = saved["done"]
+        done, mean = saved["done"], saved["mean"]
     ddp = DistributedDataParallel(model)
     plain = Texts(samples)
     for batch in loader:
+        mean = mean or loader.state_dict()["mean"][2]
         with batch.sync(ddp):
             loss = batch.label_weight * KINDS["label_weight"](ddp(batch.data), batch.data)
             loss.backward()
@@ -75,14 +77,14 @@ def run(rank, ranks, port, folder, sizes=None, samples=0, kill=None, stall=0.0, 
         twin = copy.deepcopy(model)
         twin.zero_grad()
         x = collate([plain[i] for i in union])
-        KINDS["label_weight"](twin(x), x).backward()
+        (KINDS["label_weight"](twin(x), x) * sum(labels(plain[i]) for i in union) / mean).backward()
         worst = max((a.grad - b.grad).abs().max().item() for a, b in zip(model.parameters(), twin.parameters()))
         assert worst < 1e-12, (batch.step, worst)
         optimizer.step()
         optimizer.zero_grad()
         done.append((batch.step, union))
         if rank == 0:
-            torch.save({"model": model.state_dict(), "loader": loader.state_dict(), "done": done}, path + ".part")
+            torch.save({"model": model.state_dict(), "loader": loader.state_dict(), "done": done, "mean": mean}, path + ".part")
             os.replace(path + ".part", path)
     assert not loader._run.drawing.samples, "samples kept that no batch takes"
     if rank == 0:
@@ -147,8 +149,8 @@ def check_bad(rank, folder):
     fails("smaller than one batch", lambda: loader(window=3))
     from evenkeel.bucket import online
     online._VERSION += rank == 1
-    fails("message version: 2 on rank 0, 3 on rank 1", loader)
-    online._VERSION = 2
+    fails("message version: 3 on rank 0, 4 on rank 1", loader)
+    online._VERSION = 3
     fails("in more than one", lambda: loader(shard=[rank, 5]))
 
     class Long(Texts):

@@ -29,8 +29,8 @@ def schedule(path, lines, ranks, steps, samples, **header):
         f.write(json.dumps({"format": "evenkeel-schedule", "version": 1, "samples": samples, "ranks": ranks, "steps": steps,
                             "data": "d", "plan": "p", "seed": 1, "epoch": 0, **header}) + "\n")
         for step, rank, s in lines:
-            n = sum(len(x) for t, _, x in lines if t == step)
-            f.write(json.dumps({"step": step, "rank": rank, "weight": len(s) * ranks / n, "token_weight": len(s) * ranks / n, "samples": s}) + "\n")
+            w = len(s) * ranks * steps / sum(len(x) for _, _, x in lines)
+            f.write(json.dumps({"step": step, "rank": rank, "weight": w, "token_weight": w, "samples": s}) + "\n")
         f.write('{"end":true}\n')
     return path
 
@@ -64,9 +64,10 @@ class TestLoader(unittest.TestCase):
     def test_weights(self):
         labels = [0, 3, 1, 4, 0, 0, 2, 2]
         a, b = (list(self.loader(r, labels=labels)) for r in range(2))
-        self.assertEqual([x.weight for x in a], [1, .5, 0, 1])
-        self.assertEqual([x.label_weight for x in a], [.75, .25, 0, 1])
-        self.assertEqual([x.label_weight for x in b], [1, 0, 1])  # step 1 has no label at all
+        self.assertEqual([x.weight for x in a], [1.5, .75, 0, .75])
+        self.assertEqual([x.label_weight for x in a], [1.5, .5, 0, 1])
+        self.assertEqual([x.label_weight for x in b], [2, 0, 1])  # step 1 has no label at all
+        self.assertEqual({x.label_weight for x in self.loader(labels=[0] * 8)}, {0})
         self.assertIsNone(next(iter(self.loader())).label_weight)
 
     def test_resume(self):
@@ -222,20 +223,19 @@ class TestJob(unittest.TestCase):
                         "--out", plan], check=True, capture_output=True)
         data = TensorDataset(torch.arange(240))
         for lengths in (pairs, self.file("pairs.csv")):
-            seen, weights, tokens = [], {}, {}
+            seen, weights, tokens = [], [], []
             for rank in range(2):
                 for b in Loader(data, lengths, plan, rank=rank, ranks=2, cache=self.file("cache")):
                     if b.idle:
                         continue
                     seen += b.samples
-                    weights.setdefault(b.step, []).append((b.weight, len(b.samples)))
-                    tokens.setdefault(b.step, []).append((b.token_weight, sum(pairs[i][1] for i in b.samples)))
+                    weights.append((b.weight, len(b.samples)))
+                    tokens.append((b.token_weight, sum(pairs[i][1] for i in b.samples)))
             self.assertEqual(sorted(seen), list(range(240)))
-            for steps in (weights, tokens):
-                for of in steps.values():
-                    total = sum(n for _, n in of)
-                    for w, n in of:
-                        self.assertAlmostEqual(w, 2 * n / total, delta=1e-12)
+            for of in (weights, tokens):
+                total = sum(n for _, n in of)
+                for w, n in of:
+                    self.assertAlmostEqual(w, 2 * n * read_plan(plan)["steps"] / total, delta=1e-12)
 
         def fails(words, *args, **more):
             with self.assertRaises(ScheduleError) as e:

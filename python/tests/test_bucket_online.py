@@ -269,8 +269,8 @@ class TestGrouping(unittest.TestCase):
             self.assertEqual(sorted(done + rest), list(range(300)))
 
     def test_weights(self):
-        got = weights([Part([1, 2, 3], 30, 0), Part([], 0, 0), Part([4], 10, 0)])
-        self.assertEqual(got, [(3 * 3 / 4, 3 * 30 / 40, 0.), (0., 0., 0.), (3 / 4, 3 * 10 / 40, 0.)])
+        got = weights([Part([1, 2, 3], 30, 0), Part([], 0, 0), Part([4], 10, 0)], [5, 50, 7])
+        self.assertEqual(got, [(3 * 3 / 5, 3 * 30 / 50, 0.), (0., 0., 0.), (3 / 5, 3 * 10 / 50, 0.)])
 
 
 class TestSimulation(unittest.TestCase):
@@ -315,14 +315,18 @@ class TestAlone(unittest.TestCase):
 
     def test_epochs_and_replay(self):
         name = os.path.join(self.folder, "e{epoch}.jsonl")
-        for workers in (0, 2):
-            loader = self.loader(num_workers=workers, record=name, labels=lambda s: len(s) // 2)
-            orders = []
+        for workers, pool in ((0, False), (2, False), (2, True)):
+            loader = self.loader(num_workers=workers, pool=pool, record=name, labels=lambda s: len(s) // 2)
+            orders, each = [], []
             for epoch in range(2):
                 loader.set_epoch(epoch)
                 got = list(loader)
                 self.assertEqual([b.step for b in got], list(range(len(got))))
-                self.assertTrue(all(b.last and not b.idle and b.weight == b.token_weight == 1 for b in got))
+                self.assertTrue(all(b.last and not b.idle for b in got))
+                # Every sample and token of both epochs counts the same; the mean of the first window is near that of the epoch.
+                each += [(b.weight / len(b.samples), b.token_weight / sum(map(len, b.data)), b.label_weight / sum(len(s) // 2 for s in b.data)) for b in got]
+                numpy.testing.assert_allclose(each, [each[0]] * len(each), rtol=1e-12)
+                self.assertAlmostEqual(sum(b.weight for b in got) / len(got), 1, delta=.4)
                 self.assertTrue(all([s[0] for s in b.data] == b.samples for b in got))
                 orders.append([b.samples for b in got])
                 self.assertEqual(sorted(i for o in orders[-1] for i in o), list(range(200)))
@@ -362,6 +366,7 @@ class TestAlone(unittest.TestCase):
             again.set_epoch(0)
             rest = list(again)
             self.assertEqual(rest[0].step, stop)
+            self.assertAlmostEqual(rest[0].weight / len(rest[0].samples), b.weight / len(b.samples))
             self.assertEqual(sorted(done + [i for b in rest for i in b.samples]), list(range(200)))
             replay = [i for b in Loader(self.data, None, name, collate_fn=lambda s: s) for i in b.samples]
             self.assertEqual(replay, done + [i for b in rest for i in b.samples])

@@ -91,14 +91,3 @@ func Bands(hist []uint32, rate []float64, c bucket.Cost, batch func(length int) 
 	}
 	return out
 }
-
-// StepSize is the mean size of a step, in samples and in tokens; of is the tokens of a sample of a length.
-func StepSize(hist []uint32, steps int, of func(length int) int) (samples, tokens float64) {
-	for l, n := range hist {
-		if n > 0 {
-			samples, tokens = samples+float64(n), tokens+float64(n)*float64(of(l))
-		}
-	}
-	each := float64(max(1, steps))
-	return samples / each, tokens / each
-}

@@ -64,7 +64,7 @@ class Grouping:
     queue    positions to draw, in order: one array for all ranks, or a list of one array per rank
     max_samples, max_tokens   limits of a step over all ranks; 0: no limit"""
 
-    def __init__(self, costs, speeds, window, queue, max_samples=0, max_tokens=0, seed=0):
+    def __init__(self, costs, speeds, window, queue, max_samples=0, max_tokens=0, seed=0, mean=None):
         self.costs, self.speeds, self.window = costs, numpy.asarray(speeds, float), window
         self.ranks, self.seed, self.steps = len(speeds), seed, 0
         self.shared = not isinstance(queue, list)
@@ -73,6 +73,7 @@ class Grouping:
         self.coming = [deque() for _ in range(self.ranks)]  # drawn, length not known yet
         self.windows = [Window() for _ in range(self.ranks)]
         self.target = None  # T in seconds
+        self.mean = mean  # samples, tokens and label tokens of a step; None: estimated from the windows before the first step
         self._limits = (max_samples, max_tokens)
         self._known = {}  # by length: largest batch by rank, seconds per sample
         self._rest = None  # the last steps, once the windows were cut
@@ -181,6 +182,8 @@ class Grouping:
 
     def step(self):
         """The Part of every rank in the next step, or None if no rank holds a sample."""
+        if self.mean is None and any(map(len, self.windows)):
+            self.mean = self._mean()
         if self._rest is None and not any(self.left(r) or self.coming[r] for r in range(self.ranks)):
             self._rest = self._last_steps() if any(map(len, self.windows)) else deque()
         if self._rest is None:
@@ -241,7 +244,19 @@ class Grouping:
 
     def _took(self, target):
         """The seconds of the windows if they are cut by a target."""
-        return sum(s for r in range(self.ranks) for _, _, s in self._cut(r, target))
+        return sum(s for cuts in self._cut_all(target) for _, _, s in cuts)
+
+    def _cut_all(self, target):
+        return [self._cut(r, target) for r in range(self.ranks)]
+
+    def _mean(self):
+        """Samples, tokens and label tokens of a mean step, if T cuts the windows."""
+        mean = numpy.zeros(3)
+        for window, cuts in zip(self.windows, self._cut_all(self._aimed())):
+            for start, n, _ in cuts:
+                part = window.part(slice(start, start + n))
+                mean += numpy.array([n, part.tokens, part.labels]) / len(cuts)
+        return [float(m or mean[0]) for m in mean]
 
     def _cut(self, rank, target):
         """Cuts a window by a target, from the longest sample on: (start, samples, seconds at speed 1) each."""
@@ -313,11 +328,10 @@ def last_steps(windows, cuts):
     return deque([w.part(slice(c[k][0], c[k][0] + c[k][1])) if k < len(c) else Part([], 0, 0) for w, c in zip(windows, cuts)] for k in range(max(map(len, cuts))))
 
 
-def weights(parts):
-    """For each rank of a step, the factors of its mean loss over samples, over tokens and over label tokens. With them, DDP's mean over ranks is
-    the mean over the step."""
-    totals = [sum(len(p.positions) for p in parts), sum(p.tokens for p in parts), sum(p.labels for p in parts)]
-    return [tuple(n * len(parts) / t if t else 0.0 for n, t in zip((len(p.positions), p.tokens, p.labels), totals)) for p in parts]
+def weights(parts, mean):
+    """For each rank of a step, the factors of its mean loss over samples, over tokens and over label tokens. mean: what a step has of each in the
+    mean. With one mean for all steps, and DDP's mean over ranks, every sample counts the same."""
+    return [tuple(n * len(parts) / m for n, m in zip((len(p.positions), p.tokens, p.labels), mean)) for p in parts]
 
 
 def mixed(seed, step):

@@ -57,6 +57,7 @@ class Loader(Epochs):
         self._speeds = self._check_speeds(speeds)
         self._begun = None  # the resume state, if self.epoch was begun by other ranks or with other speeds
         self._labels, self._size = labels, len(dataset)
+        self._mean = 1.0 if labels is None else float(numpy.mean(labels)) or 1.0  # label tokens of a sample
         self._source = source(lengths, str(plan), self._size, seed, command, cache)
         self._now = None  # the sampler of self.epoch
         self._queue = collections.deque()
@@ -90,19 +91,11 @@ class Loader(Epochs):
 
     def _micro(self):
         sampler = self._sampler()
-        totals = None if self._labels is None else sampler.totals(self._labels)
-        begin = self.step
-        for k, batches in enumerate(sampler.steps()):
-            step = begin + k
-            total = next(totals) if totals else None
+        for step, batches in enumerate(sampler.steps(), self.step):
             if not batches:
-                zero = 0.0 if totals else None
-                yield MicroBatch([sampler.header.get("idle", 0)], step, True, 0.0, 0.0, zero, idle=True)
+                yield MicroBatch([sampler.header.get("idle", 0)], step, True, 0.0, 0.0, None if self._labels is None else 0.0, idle=True)
             for i, b in enumerate(batches):
-                label = None
-                if totals:
-                    own = sum(self._labels[s] for s in b.samples)
-                    label = float(own) * self.ranks / float(total) if total else 0.0
+                label = None if self._labels is None else b.weight * float(sum(self._labels[s] for s in b.samples)) / len(b.samples) / self._mean
                 yield MicroBatch(b.samples, step, i == len(batches) - 1, b.weight, b.token_weight, label)
 
     def __iter__(self):

@@ -25,7 +25,7 @@ from .pooled import Pool
 from .record import Record
 from .schedule import ScheduleError
 
-_VERSION = 2  # of the messages
+_VERSION = 3  # of the messages
 _FIRST = 60.0  # seconds; the least patience before the first step, while the windows fill
 
 
@@ -57,6 +57,7 @@ class OnlineLoader(Epochs):
         self._length, self._labels, self._record, self._patience, self._ahead = length or _length, labels, record, patience, ahead
         self._collate, self._pin = others.pop("collate_fn", None) or default_collate, others.pop("pin_memory", False)
         self._others, self._state, self._run, self._plan, self._kind = others, None, None, {}, ""
+        self._mean = None  # what a step has in the mean, as in weights(); the first step of the job estimates it
         fault = None
         try:
             self._prepare(str(plan), shard)
@@ -155,7 +156,7 @@ class OnlineLoader(Epochs):
                 if item is None:
                     break
                 batch, state = item
-                self.step, self._state = batch.step + 1, state
+                self.step, self._state, self._mean = batch.step + 1, state, state["mean"]
                 yield batch
         finally:
             run.close()
@@ -170,7 +171,7 @@ class OnlineLoader(Epochs):
                 "epoch": self.epoch, "step": self.step, **self._stand()}
 
     def _stand(self):
-        return self._state or {"drawn": [0] * (1 if self._shards is None else self.ranks), "pending": [[]] * self.ranks}
+        return self._state or {"drawn": [0] * (1 if self._shards is None else self.ranks), "pending": [[]] * self.ranks, "mean": self._mean}
 
     def load_state_dict(self, state):
         """Goes to the position of a state. With one queue, it may come from another number of ranks and their plan."""
@@ -182,12 +183,13 @@ class OnlineLoader(Epochs):
             if state.get(k) != now[k]:
                 raise ScheduleError(f"resume state: {k} is {state.get(k)!r}, the loader's {now[k]!r}")
         try:
-            epoch, step, drawn, pending = state["epoch"], state["step"], list(state["drawn"]), [list(p) for p in state["pending"]]
+            epoch, step, drawn, pending, mean = state["epoch"], state["step"], list(state["drawn"]), [list(p) for p in state["pending"]], state["mean"]
         except (KeyError, TypeError):
-            raise ScheduleError("resume state: epoch, step, drawn or pending is missing") from None
+            raise ScheduleError("resume state: epoch, step, drawn, pending or mean is missing") from None
         if len(drawn) != len(now["drawn"]):
             raise ScheduleError("resume state: one of the two has shards, the other one queue")
-        self._go(epoch, step, {"drawn": drawn, "pending": pending})
+        self._mean = mean
+        self._go(epoch, step, {"drawn": drawn, "pending": pending, "mean": mean})
 
 
 class _Run:
@@ -229,9 +231,10 @@ class _Run:
     def _rounds(self, files):
         me, plan, fault, record = self.loader, self.loader._plan, None, None
         order, before = me._queue()
-        grouping = (Pool if me.pool else Grouping)(me._costs, plan["speeds"], me.window, order, plan["max_samples"], plan["max_tokens"], seed=me.seed + me.epoch)
+        grouping = (Pool if me.pool else Grouping)(me._costs, plan["speeds"], me.window, order, plan["max_samples"], plan["max_tokens"],
+                                                   me.seed + me.epoch, me._mean)
         begin = me.step
-        state = json.dumps([me._state, me.epoch, me.step])
+        state = json.dumps([me._stand(), me.epoch, me.step])
         me._greet(None, epoch=me.epoch, step=me.step, state=zlib.crc32(state.encode()))
         enough = max(64, me.window // 8)  # samples that are worth a message
         decided, deep = collections.deque(), me._ahead if me.pool else 0  # steps to hand out; how many may wait for samples
@@ -266,7 +269,7 @@ class _Run:
             parts = None if grouping.finished() else grouping.step()
             try:
                 if parts is not None:
-                    step, factors = begin + grouping.steps - 1, weights(parts)
+                    step, factors = begin + grouping.steps - 1, weights(parts, grouping.mean)
                     self.digest = zlib.crc32(repr([p.positions for p in parts]).encode(), self.digest)
                     if record:
                         record.add(step, parts, factors)
@@ -307,7 +310,7 @@ class _Run:
             drawn.append(base + max(0, taken - front))
             if taken < front:
                 pending[q] += [int(i) for i in grouping.queues[q][taken:front]]
-        return {"drawn": drawn, "pending": pending}
+        return {"drawn": drawn, "pending": pending, "mean": grouping.mean}
 
 
 def _length(sample):

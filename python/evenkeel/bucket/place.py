@@ -19,7 +19,7 @@ class MicroBatch:
     samples: list  # positions in the data set
     step: int  # optimizer step within the epoch
     last: bool  # whether it is the rank's last batch of the step: exchange gradients with it, then step the optimizer
-    weight: float  # multiply a mean loss over samples by it: DDP's mean over ranks is then the mean over all samples of the step
+    weight: float  # multiply a mean loss over samples by it: with DDP's mean over ranks, every sample of the epoch counts the same
     token_weight: float  # the same for a mean loss over input tokens, or over target tokens if samples are pairs
     label_weight: float = None  # the same for a mean loss over label tokens; None without the loader's `labels`
     idle: bool = False  # whether the rank has no work in this step; all weights are then 0

@@ -12,8 +12,8 @@ except ImportError:
     _Sampler = object
 
 Batch = namedtuple("Batch", "step weight token_weight samples")
-Batch.__doc__ = """One batch of a rank. Multiply its mean loss over samples by weight, or its mean loss over tokens by token_weight: DDP's mean over
-ranks is then the mean over the step. token_weight is None if the file has none."""
+Batch.__doc__ = """One batch of a rank. Multiply its mean loss over samples by weight, or its mean loss over tokens by token_weight: with DDP's mean over
+ranks, every sample or token of the epoch then counts the same. token_weight is None if the file has none."""
 
 # The beginning of a line as evenkeel writes it. It saves parsing the lines of other ranks.
 _USUAL = re.compile(rb'\{"step":(\d+),"rank":(\d+),')
@@ -101,18 +101,6 @@ class Sampler(_Sampler):
             if rank == self.rank:
                 value = value or self._value(line, at)
                 yield at, Batch(step, value.get("weight", 1.0), value.get("token_weight") or None, value["samples"])
-
-    def totals(self, counts):
-        """Yields for every step from `step` on the sum of counts over the samples of all ranks."""
-        of, total = self.step, 0
-        for at, line, step, _, value in self._lines():
-            while of < step:
-                yield total
-                of, total = of + 1, 0
-            total += sum(counts[i] for i in (value or self._value(line, at))["samples"])
-        while of < self.header["steps"]:
-            yield total
-            of, total = of + 1, 0
 
     def __iter__(self):
         for _, batch in self.places():

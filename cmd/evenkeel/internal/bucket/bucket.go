@@ -124,7 +124,7 @@ type planned struct {
 	Held              *stepcost.Held `json:"held_out,omitempty"` // how well the table predicts lengths that it does not have
 	Samples           int            `json:"samples"`
 	SamplesPerStep    float64        `json:"samples_per_step,omitempty"` // over all ranks, the mean
-	TokensPerStep     float64        `json:"tokens_per_step,omitempty"`  // without padding
+	TokensPerStep     float64        `json:"tokens_per_step,omitempty"`  // without padding; of pairs, of the targets
 	BatchesPerStep    []int          `json:"batches_per_step,omitempty"` // of each rank
 	Columns           *columns       `json:"lengths_columns,omitempty"`  // where none was named
 	Ranks             int            `json:"ranks"`
@@ -185,7 +185,8 @@ func (c *planCmd) Run(a *cli.App) error {
 	}
 	d := planned{Score: p.Score, LowerBoundSeconds: p.LowerBoundSeconds, Anchors: p.Anchors, PlanSeconds: took, Mixing: p.Mixing, Packed: p.Packed, Pairs: p.Pairs, FreeCut: p.FreeCut, Prediction: p.Prediction, Tile: p.Tile,
 		Samples: p.Samples, Ranks: p.Ranks, Bands: p.Bands, Out: c.Out, BatchesPerStep: planner.StepBatches(), Columns: c.chosen}
-	d.SamplesPerStep, d.TokensPerStep = planner.StepSize()
+	of := planner.Of(in.lengths)
+	d.SamplesPerStep, d.TokensPerStep = of.StepSamples, of.StepTokens
 	if h, ok := stepcost.HeldOut(p.Table); ok {
 		d.Held = &h
 	}
@@ -296,7 +297,11 @@ func (c *planCmd) print(a *cli.App, p planned) error {
 
 // printStep prints the size of a step: with unequal ranks it can be several times that of equal ones.
 func printStep(a *cli.App, p planned) {
-	fmt.Fprintf(a.Out, "A step has %.0f samples and %.0f tokens over all ranks, in the mean.\n", p.SamplesPerStep, p.TokensPerStep)
+	tokens := "tokens"
+	if p.Pairs {
+		tokens = "target tokens"
+	}
+	fmt.Fprintf(a.Out, "A step has %.0f samples and %.0f %s over all ranks, in the mean.\n", p.SamplesPerStep, p.TokensPerStep, tokens)
 	if slices.Max(p.BatchesPerStep) > 1 {
 		fmt.Fprintf(a.Out, "Batches a step: %s; a rank adds up their gradients; with --micro-batches 1 every rank has one, and steps are smaller.\n", batchesPerStep(p.BatchesPerStep))
 	}
