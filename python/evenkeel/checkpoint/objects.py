@@ -62,6 +62,7 @@ class Job(Restoring):
         """
         self._close_file()
         self.faults = []
+        behind = behind and all(map(lazy_restore.lazy, self._lazies(objects)))
         state, latest = None, self._latest()
         if latest:
             ranks, paths, steps, _ = latest
@@ -75,8 +76,6 @@ class Job(Restoring):
             held = self._best._reopen()
             self.best = held.scalars["metric"] if held else None
         self.durable = state.step if state else None
-        if not all(map(lazy_restore.lazy, self._lazies(objects))):
-            self._complete()
         return state
 
     def _latest(self):
@@ -245,18 +244,18 @@ class Job(Restoring):
         return {n: t for n, t in plan.named.items() if n in mine}, plan.blob(), self._differs({e.name: e for e in entries if e.name in mine})
 
     def _differs(self, now):
-        """Whether a new file is needed, because there is none or because tensors appeared or disappeared. A changed tensor is an error."""
+        """Whether a new file is needed, because there is none or because tensors appeared, disappeared or changed. A changed parameter is an error."""
         if self._file is None:
             return True
         before = self._file._index
         for name, e in now.items():
-            if name in before and before[name][1:4] != e[1:4]:
+            if name in before and before[name][1:4] != e[1:4] and e.kind == PARAMETER:
                 was = before[name]
                 raise Schema(f"tensor {name!r} changed since the file was created: shape {e.shape}, type {layout.TORCH[e.dtype]}; it was {was.shape}, {layout.TORCH[was.dtype]}")
         gone = [n for n in before if n not in now and before[n].kind == PARAMETER]
         if gone and self.ranks == 1:
             raise Schema(f"parameter {gone[0]!r} is in the file but no longer in the model")
-        return set(now) != set(before)
+        return {n: e[1:4] for n, e in now.items()} != {n: e[1:4] for n, e in before.items()}
 
     def _new_files(self, named, blob):
         self._old, self._file = self._file, None

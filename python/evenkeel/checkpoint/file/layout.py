@@ -7,6 +7,7 @@ import struct
 from collections import namedtuple
 
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from xxhash import xxh3_64
 
 from .errors import Corrupt, Usage
@@ -74,8 +75,8 @@ def describe(named):
         dtype, shape = t.dtype, tuple(t.shape)
         if t.is_complex():
             dtype, shape = (torch.float32 if dtype == torch.complex64 else torch.float64), shape + (2,)
-        if dtype not in DTYPES or t.layout != torch.strided or t.is_quantized:
-            raise Usage(f"tensor {name!r}: {t.dtype}, {t.layout} cannot be stored")
+        if dtype not in DTYPES or t.layout != torch.strided or t.is_quantized or is_traceable_wrapper_subclass(t):
+            raise Usage(f"tensor {name!r}: a {type(t).__name__} of {t.dtype}, {t.layout} cannot be stored")
         if len(shape) > MAX_DIMS:
             raise Usage(f"tensor {name!r}: {len(shape)} dimensions, at most {MAX_DIMS}")
         if kind not in (PARAMETER, MOMENT, BUFFER):

@@ -8,6 +8,7 @@ from ..file import layout
 from ..file.errors import Corrupt, Schema
 from ..file.layout import BUFFER, PARAMETER
 from . import sets
+from .plan import contents
 
 
 def newest(path):
@@ -33,7 +34,7 @@ def opened(paths):
 
 def wanted(path, module, rename, strict, entries):
     """Yields the parameters and buffers of a module that are in a file: (name in the file, tensor, its entry)."""
-    tensors = [(n, p.detach(), PARAMETER) for n, p in module.named_parameters()] + [(n, b, BUFFER) for n, b in module.named_buffers()]
+    tensors = [(n, p.detach(), PARAMETER) for n, p in module.named_parameters()] + [(n, b, BUFFER) for n, b in contents(module)[0]]
     for name, t, kind in tensors:
         name = rename(name) if rename else name
         if name in entries:
