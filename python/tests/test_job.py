@@ -17,7 +17,7 @@ import numpy
 import torch
 
 from evenkeel import checkpoint
-from evenkeel.checkpoint import Job
+from evenkeel.checkpoint import Job, interchange, tensor_file
 from evenkeel.checkpoint.file import layout
 from evenkeel.checkpoint.state import values
 
@@ -432,6 +432,36 @@ class Refused(Base):
             saved.save(1)
             with self.assertWarnsRegex(UserWarning, "no parameter changed between the saves of steps 0 and 1"):
                 saved.wait()
+
+    def test_files_of_two_jobs_or_two_saves(self):
+        """A file of rank 1 that is another job's, or of the same job before it went back and trained on."""
+        paths = [f"{self.path}.g1.{r}of2" for r in range(2)]
+        module = torch.nn.ParameterDict({"0": torch.nn.Parameter(torch.zeros(3)), "1": torch.nn.Parameter(torch.zeros(3))})
+
+        def refused(error, said):
+            with Job(self.path) as saved, self.assertRaisesRegex(error, said):
+                saved.restore(reshard=True, model=module)
+            with self.assertRaisesRegex(error, said):
+                checkpoint.load_parameters(paths[::-1], module)
+            with self.assertRaisesRegex(error, said):
+                interchange.to_safetensors(paths, self.path + ".safetensors")
+            for program in filter(None, [os.environ.get("EVENKEEL")]):
+                self.assertNotEqual(subprocess.run([program, "checkpoint", "export", *paths, "--out", self.path + ".out"], capture_output=True).returncode, 0)
+
+        def save(rank, nonce, id=b"a" * 16):
+            if os.path.exists(paths[rank]):
+                os.unlink(paths[rank])
+            with tensor_file.create(paths[rank], {str(rank): (torch.ones(3), layout.PARAMETER)}, 3, rank=rank, ranks=2, id=id) as ck:
+                ck.save(4, nonce=nonce)
+
+        save(0, 7), save(1, 7)
+        self.assertEqual(checkpoint.load_parameters(paths, module), 4)
+        save(1, 8)
+        refused(checkpoint.Corrupt, "their checkpoints of step 4 are of different saves")
+        save(1, 7, b"b" * 16)
+        refused(checkpoint.Schema, "are not the files of one set")
+        for program in filter(None, [os.environ.get("EVENKEEL")]):
+            self.assertNotEqual(subprocess.run([program, "checkpoint", "verify", *paths], capture_output=True).returncode, 0)
 
     def test_stale_plan(self):
         """Megatron-LM 4378: what is saved follows the model of the save, not of the first."""

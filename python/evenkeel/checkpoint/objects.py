@@ -9,6 +9,7 @@ file replaces the old one once it has a checkpoint.
 """
 
 import os
+import secrets
 import time
 
 from . import lazy_restore, tensor_file
@@ -173,8 +174,8 @@ class Job(Restoring):
                 self._file.wait()
             except (CheckpointError, OSError) as e:
                 fault = e
-        votes = self._gather(text(fault), text(error), step, new, metric, self._interval.steps())  # a single exchange, because the ranks wait for each other in it
-        faults, errors, steps, news, metrics, intervals = zip(*votes)
+        votes = self._gather(text(fault), text(error), step, new, metric, self._interval.steps(), secrets.randbits(31))  # a single exchange, because the ranks wait for each other in it
+        faults, errors, steps, news, metrics, intervals, nonces = zip(*votes)
         if any(faults):
             self._pending = None
             self._raise(fault, faults)
@@ -190,7 +191,7 @@ class Job(Restoring):
             self._new_files(named, blob)
         ck = self._file
         ck._named = named
-        self._everywhere(lambda: ck.save(step, cursor, blob, _scalars))
+        self._everywhere(lambda: ck.save(step, cursor, blob, _scalars, nonces[0]))
         self._pending = step
         if self._retired:  # the old files are removed once the new ones have a checkpoint
             self.wait()
@@ -211,11 +212,11 @@ class Job(Restoring):
             new = new or differs
         except (CheckpointError, OSError) as e:
             error = e
-        votes = self._agree(error, step, new, self._interval.steps())
+        votes = self._agree(error, step, new, self._interval.steps(), secrets.randbits(31))
         if len({s for s, *_ in votes}) > 1:
             raise Usage(f"the ranks save different steps: {[s for s, *_ in votes]}")
-        self.interval, self._since, self._begun = max(k for *_, k in votes), 0, True
-        if any(v for _, v, _ in votes):  # the first save, or one with more state, is not layer-wise
+        self.interval, self._since, self._begun = max(v[2] for v in votes), 0, True
+        if any(v[1] for v in votes):  # the first save, or one with more state, is not layer-wise
             if begun:
                 self._file.abort()
             return self.save(step, cursor)
@@ -224,7 +225,7 @@ class Job(Restoring):
         ck = self._file
         ck._named = named
         ck.write(*(n for n in named if n not in ck.written()))
-        ck.commit(cursor, blob)
+        ck.commit(cursor, blob, nonce=votes[0][3])
         self._pending = step
 
     def _counts(self):

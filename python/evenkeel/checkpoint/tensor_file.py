@@ -66,7 +66,7 @@ class Checkpoint(Writer):
     def __exit__(self, kind, *rest):
         self.close()
 
-    def save(self, step, cursor=0, random=b"", scalars=None):
+    def save(self, step, cursor=0, random=b"", scalars=None, nonce=0):
         """Saves all tensors in the background. Call ready() before you change them. After wait() the save is durable.
 
         It waits for the last save, and raises the error of an earlier save."""
@@ -77,7 +77,7 @@ class Checkpoint(Writer):
         except BaseException:
             self.abort()
             raise
-        self.commit(cursor, random, scalars)
+        self.commit(cursor, random, scalars, nonce)
 
     def begin(self, step):
         """Begins the save of a step. Then call write() for every tensor as soon as it is updated, and commit().
@@ -145,8 +145,8 @@ class Checkpoint(Writer):
         """The names of the tensors in the present save."""
         return set(self._open[3]) if self._open else set()
 
-    def commit(self, cursor=0, random=b"", scalars=None):
-        """Completes the save in the background. Raises Usage if a tensor was not written."""
+    def commit(self, cursor=0, random=b"", scalars=None, nonce=0):
+        """Completes the save in the background. nonce: of 31 bits, the same in the files of all ranks. Raises Usage if a tensor was not written."""
         if self._open is None:
             raise Usage("commit before begin")
         missing = [e.name for e in self.entries if e.name not in self._open[3]]
@@ -160,7 +160,7 @@ class Checkpoint(Writer):
         slot, sequence, step, _ = self._open
         self._open = None
         self._left = time.monotonic()
-        self._jobs.put(("commit", slot, sequence, step, cursor, bytes(random), named))
+        self._jobs.put(("commit", slot, sequence, step, cursor, bytes(random), named, nonce))
 
     def abort(self):
         """Discards the save that was begun."""

@@ -26,7 +26,7 @@ RECORD = "<8s16sQQQQQ"  # 64 bytes, then the commit word
 NOTE = "<8s16sQQQQQQ"  # 72 bytes, then their hash; two copies in a record page, at bytes 512 and 1024
 NOTE_AT = 512
 
-State = namedtuple("State", "step cursor random scalars")
+State = namedtuple("State", "step cursor random scalars nonce", defaults=(0,))
 Entry = namedtuple("Entry", "name dtype kind shape offset length")
 Record = namedtuple("Record", "sequence step length hash")
 Note = namedtuple("Note", "generation sequence step all_sequence all_step")

@@ -146,14 +146,14 @@ class Writer(Reader):
         os.fdatasync(self._fd)
         self._clean.add(slot)
 
-    def _commit(self, slot, sequence, step, cursor, random, scalars, hashes):
+    def _commit(self, slot, sequence, step, cursor, random, scalars, nonce, hashes):
         fd, start = self._fd, self._first + slot * self._size
         parameters = tuple(h for e, h in zip(self.entries, hashes) if e.kind == PARAMETER)
         if self._last and parameters and parameters == self._last[2] and step > self._last[0]:
             said = f"{self.path}: no parameter changed between the saves of steps {self._last[0]} and {step}; do you save the model that you train?"
             warnings.warn(said, stacklevel=1)
         later = self._note.sequence > 0
-        m = struct.pack("<8s16sQQQIIII", b"EVKLMANI", self.id, sequence, step, cursor, len(hashes), len(scalars), len(random), later)
+        m = struct.pack("<8s16sQQQIIII", b"EVKLMANI", self.id, sequence, step, cursor, len(hashes), len(scalars), len(random), nonce << 1 | later)
         m += struct.pack(f"<{len(hashes)}Q", *hashes)
         for name, value in scalars:
             m += struct.pack("<H", len(name)) + name + struct.pack("<d", value)
