@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 import warnings
 
@@ -389,6 +390,7 @@ class Refused(Base):
             saved.restore(model=model, optimizer=optimizer)
 
             def save(step, gather):
+                saved.ready()
                 for p in model.parameters():
                     p.data.add_(1)
                 saved._gather = gather
@@ -462,6 +464,23 @@ class Refused(Base):
         refused(checkpoint.Schema, "are not the files of one set")
         for program in filter(None, [os.environ.get("EVENKEEL")]):
             self.assertNotEqual(subprocess.run([program, "checkpoint", "verify", *paths], capture_output=True).returncode, 0)
+
+    def test_changed_by_data(self):
+        """A change that torch's versions do not show, between the arrays of a save, must not become a checkpoint."""
+        model, read = torch.nn.ParameterList([torch.full((5000,), 1.0) for _ in range(3)]), threading.Event()
+        with Job(self.path) as saved:
+            saved.restore(model=model)
+            saved.save(0)
+            saved.wait()
+            write, saved._file._access.write = saved._file._access.write, lambda *a: (write(*a), read.wait())[0]
+            saved.save(1)
+            for p in model:
+                p.data.fill_(2.0)
+            read.set()
+            with self.assertRaisesRegex(checkpoint.Usage, "was changed while it was being saved"):
+                saved.wait()
+        with Job(self.path) as saved:
+            self.assertEqual(saved.restore(model=model).step, 0)
 
     def test_stale_plan(self):
         """Megatron-LM 4378: what is saved follows the model of the save, not of the first."""

@@ -14,7 +14,7 @@ import torch
 from .file import creation, transfer
 from .file.device_copy import Staging
 from .file.errors import CheckpointError, Format, Schema, Usage
-from .file.layout import BUFFER, MAX_NAME, Record, memory, plain, stored, write_notes
+from .file.layout import BUFFER, MAX_NAME, Record, memory, plain, sample, stored, write_notes
 from .file.writer import Writer
 
 
@@ -117,7 +117,7 @@ class Checkpoint(Writer):
                 t = self._named[name][0]
                 source, event = self._source(name, *self._named[name])
                 if source is t or event is not None:
-                    watched[name] = (t, t._version)
+                    watched[name] = (t, t._version, sample(t))
                 self._open[3].add(name)
                 taken.append((name, source, event))
         finally:  # together: each use of the lock or the queue may wake the writer

@@ -64,6 +64,12 @@ def memory(t):
     return memoryview(t.reshape(-1).numpy()).cast("B")
 
 
+def sample(t):
+    """Some of a tensor's bytes, from all over it, if its memory has the stored form: they show a change by .data, which its version does not."""
+    m = memory(t) if plain(t) else b""
+    return b"".join(m[i : i + 8] for i in range(0, len(m), max(8, len(m) // 16 & ~7)))
+
+
 def describe(named):
     """The entries of tensors (name -> (tensor, kind)), and the bytes that all of them take."""
     if not 1 <= len(named) <= MAX_ARRAYS:

@@ -11,7 +11,7 @@ import torch
 
 from . import transfer
 from .errors import Usage
-from .layout import BLOCK, PARAMETER, Record, hash64, marker, memory, sign, write_at, write_notes, write_record
+from .layout import BLOCK, PARAMETER, Record, hash64, marker, memory, sample, sign, write_at, write_notes, write_record
 from .reader import Reader
 
 
@@ -30,7 +30,7 @@ class Writer(Reader):
         self._idle.set()
         self._index = {e.name: e for e in self.entries}
         self._reading = set()  # names that the save has not read yet
-        self._watched = {}  # name -> (tensor, version); tensors that are saved from their own memory, until ready()
+        self._watched = {}  # name -> (tensor, version, sample); tensors that are saved from their own memory, until ready()
         self._changed = threading.Condition()
         self._jobs = queue.Queue()
         self.took = None  # seconds of the newest save until it was durable
@@ -130,8 +130,8 @@ class Writer(Reader):
         """Raises Usage if a tensor was changed while it was saved: the save would mix two steps."""
         with self._changed:
             for name in names or list(self._watched):
-                t, version = self._watched.get(name, (None, None))
-                if t is not None and t._version != version:
+                t, *before = self._watched.get(name, (None,))
+                if t is not None and [t._version, sample(t)] != before:
                     raise Usage(f"tensor {name!r} was changed while it was being saved; call ready() before optimizer.step(). The save is given up")
 
     # _free and _commit are the commit order of docs/reference/formats/checkpoint.md.
