@@ -482,6 +482,24 @@ class Refused(Base):
         with Job(self.path) as saved:
             self.assertEqual(saved.restore(model=model).step, 0)
 
+    def test_script_that_closes_nothing(self):
+        code = f"""if True:
+            import sys
+            sys.path[:0] = {sys.path!r}
+            import torch
+            from evenkeel.checkpoint import Job
+            saved = Job({self.path!r})
+            model = torch.nn.Linear(1000, 4000)
+            saved.restore(model=model)
+            for step in range(2):
+                saved.ready()
+                with torch.no_grad():
+                    model.bias.add_(1)
+                saved.save(step)
+        """
+        subprocess.run([sys.executable, "-c", code], check=True)
+        self.assertEqual(self.restore(model=torch.nn.Linear(1000, 4000)).step, 1)
+
     def test_stale_plan(self):
         """Megatron-LM 4378: what is saved follows the model of the save, not of the first."""
         model, optimizer = self.saved()

@@ -3,7 +3,9 @@
 CPU tensors are written from their own memory. save() copies buffers, GPU tensors and non-contiguous tensors.
 """
 
+import atexit
 import collections
+import contextlib
 import os
 import stat
 import time
@@ -48,6 +50,14 @@ def _in_child():
 
 
 os.register_at_fork(after_in_child=_in_child)
+
+
+@atexit.register
+def _at_exit():
+    """Completes the saves of a program that closes nothing."""
+    with contextlib.ExitStack() as stack:
+        for ck in list(_open_files):
+            stack.callback(ck.close)
 
 
 class Checkpoint(Writer):
