@@ -163,10 +163,10 @@ class Job(Restoring):
             raise Usage(f"metric is {metric!r}, must be a number")
         self.check_restored()
         self._objects = objects = {**self._objects, **objects}
-        fault = error = blob = None
+        fault = error = blob = digest = None
         new = False
         try:
-            named, blob, new = self._plan(objects)
+            named, blob, new, digest = self._plan(objects)
         except (CheckpointError, OSError) as e:
             error = e
         if self._pending is not None:
@@ -174,8 +174,8 @@ class Job(Restoring):
                 self._file.wait()
             except (CheckpointError, OSError) as e:
                 fault = e
-        votes = self._gather(text(fault), text(error), step, new, metric, self._interval.steps(), secrets.randbits(31))  # a single exchange, because the ranks wait for each other in it
-        faults, errors, steps, news, metrics, intervals, nonces = zip(*votes)
+        votes = self._gather(text(fault), text(error), step, new, metric, self._interval.steps(), secrets.randbits(31), digest)  # a single exchange, because the ranks wait for each other in it
+        faults, errors, steps, news, metrics, intervals, nonces, digests = zip(*votes)
         if any(faults):
             self._pending = None
             self._raise(fault, faults)
@@ -184,6 +184,7 @@ class Job(Restoring):
         self._raise(error, errors)
         if len(set(steps)) > 1:
             raise Usage(f"the ranks save different steps: {list(steps)}")
+        self._alike(digests)
         if len(set(metrics)) > 1:
             raise Usage(f"the ranks give different metrics: {list(metrics)}; reduce it over the ranks first")
         self.interval, self._since, self._begun = max(intervals), 0, True
@@ -205,16 +206,17 @@ class Job(Restoring):
 
     def finish_layers(self, step, cursor, begun):
         """Ends a layer-wise save: saves the rest and commits. The ranks meet only here. begun: whether the save was begun."""
-        error = blob = named = None
+        error = blob = named = digest = None
         new = not begun
         try:
-            named, blob, differs = self._plan(self._objects)
+            named, blob, differs, digest = self._plan(self._objects)
             new = new or differs
         except (CheckpointError, OSError) as e:
             error = e
-        votes = self._agree(error, step, new, self._interval.steps(), secrets.randbits(31))
+        votes = self._agree(error, step, new, self._interval.steps(), secrets.randbits(31), digest)
         if len({s for s, *_ in votes}) > 1:
             raise Usage(f"the ranks save different steps: {[s for s, *_ in votes]}")
+        self._alike([v[4] for v in votes])
         self.interval, self._since, self._begun = max(v[2] for v in votes), 0, True
         if any(v[1] for v in votes):  # the first save, or one with more state, is not layer-wise
             if begun:
@@ -237,12 +239,20 @@ class Job(Restoring):
         if self._retired:
             self._retire()
 
+    @staticmethod
+    def _alike(digests):
+        if len(set(digests)) > 1:
+            raise Usage(f"the parameters differ between ranks 0 and {[d != digests[0] for d in digests].index(True)}, in names, shapes or values: each rank saves a "
+                        "part, so all must hold the same, as under DistributedDataParallel")
+
     def _plan(self, objects):
-        """This rank's tensors by name, all other state as bytes, and whether a new file is needed."""
+        """This rank's tensors by name, all other state as bytes, whether a new file is needed, and a digest of what all ranks must have alike."""
         plan = Plan(objects)
         entries = layout.describe(plan.named)[0]
+        alike = [e for e in entries if e.kind != layout.BUFFER] if self.ranks > 1 else []
+        digest = layout.hash64(layout.encode_table(e._replace(offset=0) for e in alike) + b"".join(layout.sample(plan.named[e.name][0]) for e in alike if e.kind == PARAMETER))
         mine = set(stripe(entries, self.ranks)[self.rank])
-        return {n: t for n, t in plan.named.items() if n in mine}, plan.blob(), self._differs({e.name: e for e in entries if e.name in mine})
+        return {n: t for n, t in plan.named.items() if n in mine}, plan.blob(), self._differs({e.name: e for e in entries if e.name in mine}), digest
 
     def _differs(self, now):
         """Whether a new file is needed, because there is none or because tensors appeared, disappeared or changed. A changed parameter is an error."""
