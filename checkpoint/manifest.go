@@ -14,19 +14,20 @@ type State struct {
 	Cursor  uint64 // position in the data
 	Random  []byte // states of random generators, as the program encodes them
 	Scalars map[string]float64
+	Nonce   uint32 // of the save, below 1<<31, the same in the files of all ranks; Set draws it, 0: none
 }
 
 // encodeManifest gives the hashes and the state of a checkpoint. later: another was reported before it.
 func encodeManifest(id [16]byte, sequence uint64, hashes []uint64, s State, later bool) []byte {
-	prior := 0
+	flags := int(s.Nonce) << 1
 	if later {
-		prior = 1
+		flags |= 1
 	}
 	b := append([]byte(manifestMagic), id[:]...)
 	for _, v := range []uint64{sequence, s.Step, s.Cursor} {
 		b = le.AppendUint64(b, v)
 	}
-	for _, n := range []int{len(hashes), len(s.Scalars), len(s.Random), prior} {
+	for _, n := range []int{len(hashes), len(s.Scalars), len(s.Random), flags} {
 		b = le.AppendUint32(b, uint32(n))
 	}
 	for _, v := range hashes {
@@ -48,7 +49,7 @@ func parseManifest(b []byte, h *header, r record) (hashes []uint64, s State, err
 	if len(b) < manifestHead || string(b[:8]) != manifestMagic || !bytes.Equal(b[8:24], h.id[:]) {
 		return bad("not this file's")
 	}
-	s = State{Step: le.Uint64(b[32:]), Cursor: le.Uint64(b[40:]), Scalars: map[string]float64{}}
+	s = State{Step: le.Uint64(b[32:]), Cursor: le.Uint64(b[40:]), Scalars: map[string]float64{}, Nonce: le.Uint32(b[60:]) >> 1}
 	arrays, scalars, random := int(le.Uint32(b[48:])), int(le.Uint32(b[52:])), int(le.Uint32(b[56:]))
 	if le.Uint64(b[24:]) != r.sequence || s.Step != r.step {
 		return bad("of another checkpoint than its record")

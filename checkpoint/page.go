@@ -198,7 +198,7 @@ func (f *File) empty(s survey) error {
 		if _, err := f.storage.ReadAt(b, f.head.slot(i)+f.head.manifestAt); err != nil {
 			return fmt.Errorf("slot %d: manifest: %w", i, err)
 		}
-		if string(b[:8]) == manifestMagic && [16]byte(b[8:24]) == f.head.id && le.Uint32(b[60:]) != 0 {
+		if string(b[:8]) == manifestMagic && [16]byte(b[8:24]) == f.head.id && b[60]&1 != 0 {
 			return fmt.Errorf("no record says that anything was saved, but slot %d holds the manifest of step %d; if this run never "+
 				"finished a save, move the file away and start again: %w", i, le.Uint64(b[32:]), ErrCorrupt)
 		}

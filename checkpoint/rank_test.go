@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -256,4 +257,37 @@ func (d *dying) WriteAt(p []byte, at int64) (int, error) {
 		return len(p), nil
 	}
 	return d.Storage.WriteAt(p, at)
+}
+
+// A rank's file from before its job went back and saved the same step again.
+func TestSetOfTwoSaves(t *testing.T) {
+	paths := setPaths(t, 2)
+	s, err := CreateSet(paths, model(0), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := setHolds(s); !errors.Is(err, ErrEmpty) {
+		t.Fatal(err)
+	}
+	saveSet(s, 1, t)
+	saveSet(s, 2, t)
+	old, err := os.ReadFile(paths[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.RestoreStep(model(0), 1); err != nil {
+		t.Fatal(err)
+	}
+	saveSet(s, 2, t)
+	if err := errors.Join(s.Close(), os.WriteFile(paths[1], old, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	s, err = OpenSet(paths, model(0), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if step, err := setHolds(s); step != 1 {
+		t.Errorf("restored step %d, %v", step, err)
+	}
 }

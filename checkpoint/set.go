@@ -233,10 +233,15 @@ func list(steps []uint64) string {
 func (s *Set) restoreStep(parts [][]Array, step uint64, reports []Report) (State, error) {
 	var state State
 	for i, f := range s.files {
-		var err error
-		if state, reports[i], err = f.restore(parts[i], &step); err != nil {
+		one, report, err := f.restore(parts[i], &step)
+		reports[i] = report
+		if err == nil && i > 0 && one.Nonce != state.Nonce {
+			err = fmt.Errorf("%s and %s hold different saves of it: %w", s.files[0].path, f.path, ErrCorrupt)
+		}
+		if err != nil {
 			return State{}, err
 		}
+		state = one
 	}
 	return state, nil
 }
@@ -304,6 +309,9 @@ func (s *SetSave) Commit(state State) error {
 	if s == nil {
 		return nil
 	}
+	var nonce [4]byte
+	_, _ = rand.Read(nonce[:])
+	state.Nonce = le.Uint32(nonce[:]) >> 1
 	var errs []error
 	for _, save := range s.saves {
 		errs = append(errs, save.Commit(state))

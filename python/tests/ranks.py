@@ -257,6 +257,8 @@ def refused(rank, folder, what):
                 train(o, step, rank, 2)
                 saved.ready()
                 o["optimizer"].step()
+                if what == "differ" and rank == 1:
+                    o["model"].module[3].weight.data.add_(1)
                 if what == "steps":
                     saved.save(step + rank)
                 if what == "unchanged" and rank == 1:
@@ -277,6 +279,7 @@ def refuse(folder):
 
     go("steps")
     go("unchanged")
+    go("differ")
     assert join(spawn(2, trained, path, os.path.join(folder, "log"), 6)) == [0, 0]
     go("world", 3)
     one = path + ".g1.1of2"

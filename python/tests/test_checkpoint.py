@@ -117,7 +117,7 @@ class File(unittest.TestCase):
             with self.assertRaises(checkpoint.Usage):
                 ck.save(9)
             state = ck.restore()
-            self.assertEqual(state, (4, 64, b"abc", {"rate": 0.01}))
+            self.assertEqual(state[:4], (4, 64, b"abc", {"rate": 0.01}))
             for step in range(5, 8):
                 ck.ready()
                 train(model, optimizer, step)
@@ -172,7 +172,7 @@ class File(unittest.TestCase):
         run("import", "--from", "m.safetensors", "back.ckpt")
         other, optimizer, named = job(4)
         with checkpoint.open_(os.path.join(self.folder, "back.ckpt"), named) as ck:
-            self.assertEqual(ck.restore(), (3, 9, b"\0\1", {"inf": float("inf")}))
+            self.assertEqual(ck.restore()[:4], (3, 9, b"\0\1", {"inf": float("inf")}))
         for a, b in zip(model.state_dict().values(), other.state_dict().values()):
             self.assertTrue(torch.equal(a, b))
 

@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 import warnings
 
@@ -17,7 +18,7 @@ import numpy
 import torch
 
 from evenkeel import checkpoint
-from evenkeel.checkpoint import Job
+from evenkeel.checkpoint import Job, interchange, tensor_file
 from evenkeel.checkpoint.file import layout
 from evenkeel.checkpoint.state import values
 
@@ -389,6 +390,7 @@ class Refused(Base):
             saved.restore(model=model, optimizer=optimizer)
 
             def save(step, gather):
+                saved.ready()
                 for p in model.parameters():
                     p.data.add_(1)
                 saved._gather = gather
@@ -432,6 +434,71 @@ class Refused(Base):
             saved.save(1)
             with self.assertWarnsRegex(UserWarning, "no parameter changed between the saves of steps 0 and 1"):
                 saved.wait()
+
+    def test_files_of_two_jobs_or_two_saves(self):
+        """A file of rank 1 that is another job's, or of the same job before it went back and trained on."""
+        paths = [f"{self.path}.g1.{r}of2" for r in range(2)]
+        module = torch.nn.ParameterDict({"0": torch.nn.Parameter(torch.zeros(3)), "1": torch.nn.Parameter(torch.zeros(3))})
+
+        def refused(error, said):
+            with Job(self.path) as saved, self.assertRaisesRegex(error, said):
+                saved.restore(reshard=True, model=module)
+            with self.assertRaisesRegex(error, said):
+                checkpoint.load_parameters(paths[::-1], module)
+            with self.assertRaisesRegex(error, said):
+                interchange.to_safetensors(paths, self.path + ".safetensors")
+            for program in filter(None, [os.environ.get("EVENKEEL")]):
+                self.assertNotEqual(subprocess.run([program, "checkpoint", "export", *paths, "--out", self.path + ".out"], capture_output=True).returncode, 0)
+
+        def save(rank, nonce, id=b"a" * 16):
+            if os.path.exists(paths[rank]):
+                os.unlink(paths[rank])
+            with tensor_file.create(paths[rank], {str(rank): (torch.ones(3), layout.PARAMETER)}, 3, rank=rank, ranks=2, id=id) as ck:
+                ck.save(4, nonce=nonce)
+
+        save(0, 7), save(1, 7)
+        self.assertEqual(checkpoint.load_parameters(paths, module), 4)
+        save(1, 8)
+        refused(checkpoint.Corrupt, "their checkpoints of step 4 are of different saves")
+        save(1, 7, b"b" * 16)
+        refused(checkpoint.Schema, "are not the files of one set")
+        for program in filter(None, [os.environ.get("EVENKEEL")]):
+            self.assertNotEqual(subprocess.run([program, "checkpoint", "verify", *paths], capture_output=True).returncode, 0)
+
+    def test_changed_by_data(self):
+        """A change that torch's versions do not show, between the arrays of a save, must not become a checkpoint."""
+        model, read = torch.nn.ParameterList([torch.full((5000,), 1.0) for _ in range(3)]), threading.Event()
+        with Job(self.path) as saved:
+            saved.restore(model=model)
+            saved.save(0)
+            saved.wait()
+            write, saved._file._access.write = saved._file._access.write, lambda *a: (write(*a), read.wait())[0]
+            saved.save(1)
+            for p in model:
+                p.data.fill_(2.0)
+            read.set()
+            with self.assertRaisesRegex(checkpoint.Usage, "was changed while it was being saved"):
+                saved.wait()
+        with Job(self.path) as saved:
+            self.assertEqual(saved.restore(model=model).step, 0)
+
+    def test_script_that_closes_nothing(self):
+        code = f"""if True:
+            import sys
+            sys.path[:0] = {sys.path!r}
+            import torch
+            from evenkeel.checkpoint import Job
+            saved = Job({self.path!r})
+            model = torch.nn.Linear(1000, 4000)
+            saved.restore(model=model)
+            for step in range(2):
+                saved.ready()
+                with torch.no_grad():
+                    model.bias.add_(1)
+                saved.save(step)
+        """
+        subprocess.run([sys.executable, "-c", code], check=True)
+        self.assertEqual(self.restore(model=torch.nn.Linear(1000, 4000)).step, 1)
 
     def test_stale_plan(self):
         """Megatron-LM 4378: what is saved follows the model of the save, not of the first."""

@@ -51,7 +51,7 @@ class Ranks(unittest.TestCase):
     def test_refuses(self):
         said = self.run_("refuse", self.folder)
         for what, part in {
-            "steps": "the ranks save different steps: [0, 1]", "unchanged": "has no state_dict", "world": "pass reshard=True",
+            "steps": "the ranks save different steps: [0, 1]", "unchanged": "has no state_dict", "differ": "the parameters differ between ranks 0 and 1", "world": "pass reshard=True",
             "missing": "is missing, but other files of its set have checkpoints", "zeroed": "commit record: not of this file and slot",
         }.items():  # fmt: skip
             for rank in said[what]:

@@ -12,6 +12,7 @@ import torch
 from .file import layout
 from .file.errors import Corrupt, Schema
 from .file.layout import MOMENT, PARAMETER
+from .state import sets
 from .state.parameters import opened, wanted
 
 _KINDS = {2: "moment", 3: "buffer"}  # as the Go package names them
@@ -22,7 +23,7 @@ def _opened(paths, step):
     """The arrays of a step, by default the newest, as name -> (file, place); and the step."""
     with opened(paths) as (files, steps):
         step = steps[0] if step is None else step
-        yield {place[0].name: (ck, place) for ck in files for place in ck.at(step)[1]}, step
+        yield {place[0].name: (ck, place) for ck, (_, found) in zip(files, sets.at(files, step)) for place in found}, step
 
 
 def _read(ck, place):

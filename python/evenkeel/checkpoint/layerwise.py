@@ -116,6 +116,8 @@ class LayerWise:
             raise Usage("LBFGS treats all parameters together and cannot be stepped layer by layer")
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise Usage("LayerWise needs the model and one optimizer of all its parameters")
+        if type(optimizer).state_dict is not torch.optim.Optimizer.state_dict:  # it may step others, too
+            raise Usage(f"{type(optimizer).__name__} has a state_dict() of its own; it cannot be stepped layer by layer")
         self.optimizer = optimizer
         self._ddp = type(model).__name__ == "DistributedDataParallel"
         if any(type(m).__name__ == "FullyShardedDataParallel" for m in model.modules()):

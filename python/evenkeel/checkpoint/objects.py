@@ -9,6 +9,7 @@ file replaces the old one once it has a checkpoint.
 """
 
 import os
+import secrets
 import time
 
 from . import lazy_restore, tensor_file
@@ -62,6 +63,7 @@ class Job(Restoring):
         """
         self._close_file()
         self.faults = []
+        behind = behind and all(map(lazy_restore.lazy, self._lazies(objects)))
         state, latest = None, self._latest()
         if latest:
             ranks, paths, steps, _ = latest
@@ -75,8 +77,6 @@ class Job(Restoring):
             held = self._best._reopen()
             self.best = held.scalars["metric"] if held else None
         self.durable = state.step if state else None
-        if not all(map(lazy_restore.lazy, self._lazies(objects))):
-            self._complete()
         return state
 
     def _latest(self):
@@ -163,10 +163,10 @@ class Job(Restoring):
             raise Usage(f"metric is {metric!r}, must be a number")
         self.check_restored()
         self._objects = objects = {**self._objects, **objects}
-        fault = error = blob = None
+        fault = error = blob = digest = None
         new = False
         try:
-            named, blob, new = self._plan(objects)
+            named, blob, new, digest = self._plan(objects)
         except (CheckpointError, OSError) as e:
             error = e
         if self._pending is not None:
@@ -174,8 +174,8 @@ class Job(Restoring):
                 self._file.wait()
             except (CheckpointError, OSError) as e:
                 fault = e
-        votes = self._gather(text(fault), text(error), step, new, metric, self._interval.steps())  # a single exchange, because the ranks wait for each other in it
-        faults, errors, steps, news, metrics, intervals = zip(*votes)
+        votes = self._gather(text(fault), text(error), step, new, metric, self._interval.steps(), secrets.randbits(31), digest)  # a single exchange, because the ranks wait for each other in it
+        faults, errors, steps, news, metrics, intervals, nonces, digests = zip(*votes)
         if any(faults):
             self._pending = None
             self._raise(fault, faults)
@@ -184,6 +184,7 @@ class Job(Restoring):
         self._raise(error, errors)
         if len(set(steps)) > 1:
             raise Usage(f"the ranks save different steps: {list(steps)}")
+        self._alike(digests)
         if len(set(metrics)) > 1:
             raise Usage(f"the ranks give different metrics: {list(metrics)}; reduce it over the ranks first")
         self.interval, self._since, self._begun = max(intervals), 0, True
@@ -191,7 +192,7 @@ class Job(Restoring):
             self._new_files(named, blob)
         ck = self._file
         ck._named = named
-        self._everywhere(lambda: ck.save(step, cursor, blob, _scalars))
+        self._everywhere(lambda: ck.save(step, cursor, blob, _scalars, nonces[0]))
         self._pending = step
         if self._retired:  # the old files are removed once the new ones have a checkpoint
             self.wait()
@@ -205,18 +206,19 @@ class Job(Restoring):
 
     def finish_layers(self, step, cursor, begun):
         """Ends a layer-wise save: saves the rest and commits. The ranks meet only here. begun: whether the save was begun."""
-        error = blob = named = None
+        error = blob = named = digest = None
         new = not begun
         try:
-            named, blob, differs = self._plan(self._objects)
+            named, blob, differs, digest = self._plan(self._objects)
             new = new or differs
         except (CheckpointError, OSError) as e:
             error = e
-        votes = self._agree(error, step, new, self._interval.steps())
+        votes = self._agree(error, step, new, self._interval.steps(), secrets.randbits(31), digest)
         if len({s for s, *_ in votes}) > 1:
             raise Usage(f"the ranks save different steps: {[s for s, *_ in votes]}")
-        self.interval, self._since, self._begun = max(k for *_, k in votes), 0, True
-        if any(v for _, v, _ in votes):  # the first save, or one with more state, is not layer-wise
+        self._alike([v[4] for v in votes])
+        self.interval, self._since, self._begun = max(v[2] for v in votes), 0, True
+        if any(v[1] for v in votes):  # the first save, or one with more state, is not layer-wise
             if begun:
                 self._file.abort()
             return self.save(step, cursor)
@@ -225,7 +227,7 @@ class Job(Restoring):
         ck = self._file
         ck._named = named
         ck.write(*(n for n in named if n not in ck.written()))
-        ck.commit(cursor, blob)
+        ck.commit(cursor, blob, nonce=votes[0][3])
         self._pending = step
 
     def _counts(self):
@@ -237,26 +239,34 @@ class Job(Restoring):
         if self._retired:
             self._retire()
 
+    @staticmethod
+    def _alike(digests):
+        if len(set(digests)) > 1:
+            raise Usage(f"the parameters differ between ranks 0 and {[d != digests[0] for d in digests].index(True)}, in names, shapes or values: each rank saves a "
+                        "part, so all must hold the same, as under DistributedDataParallel")
+
     def _plan(self, objects):
-        """This rank's tensors by name, all other state as bytes, and whether a new file is needed."""
+        """This rank's tensors by name, all other state as bytes, whether a new file is needed, and a digest of what all ranks must have alike."""
         plan = Plan(objects)
         entries = layout.describe(plan.named)[0]
+        alike = [e for e in entries if e.kind != layout.BUFFER] if self.ranks > 1 else []
+        digest = layout.hash64(layout.encode_table(e._replace(offset=0) for e in alike) + b"".join(layout.sample(plan.named[e.name][0]) for e in alike if e.kind == PARAMETER))
         mine = set(stripe(entries, self.ranks)[self.rank])
-        return {n: t for n, t in plan.named.items() if n in mine}, plan.blob(), self._differs({e.name: e for e in entries if e.name in mine})
+        return {n: t for n, t in plan.named.items() if n in mine}, plan.blob(), self._differs({e.name: e for e in entries if e.name in mine}), digest
 
     def _differs(self, now):
-        """Whether a new file is needed, because there is none or because tensors appeared or disappeared. A changed tensor is an error."""
+        """Whether a new file is needed, because there is none or because tensors appeared, disappeared or changed. A changed parameter is an error."""
         if self._file is None:
             return True
         before = self._file._index
         for name, e in now.items():
-            if name in before and before[name][1:4] != e[1:4]:
+            if name in before and before[name][1:4] != e[1:4] and e.kind == PARAMETER:
                 was = before[name]
                 raise Schema(f"tensor {name!r} changed since the file was created: shape {e.shape}, type {layout.TORCH[e.dtype]}; it was {was.shape}, {layout.TORCH[was.dtype]}")
         gone = [n for n in before if n not in now and before[n].kind == PARAMETER]
         if gone and self.ranks == 1:
             raise Schema(f"parameter {gone[0]!r} is in the file but no longer in the model")
-        return set(now) != set(before)
+        return {n: e[1:4] for n, e in now.items()} != {n: e[1:4] for n, e in before.items()}
 
     def _new_files(self, named, blob):
         self._old, self._file = self._file, None

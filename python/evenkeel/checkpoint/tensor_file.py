@@ -3,7 +3,9 @@
 CPU tensors are written from their own memory. save() copies buffers, GPU tensors and non-contiguous tensors.
 """
 
+import atexit
 import collections
+import contextlib
 import os
 import stat
 import time
@@ -14,7 +16,7 @@ import torch
 from .file import creation, transfer
 from .file.device_copy import Staging
 from .file.errors import CheckpointError, Format, Schema, Usage
-from .file.layout import BUFFER, MAX_NAME, Record, memory, plain, stored, write_notes
+from .file.layout import BUFFER, MAX_NAME, Record, memory, plain, sample, stored, write_notes
 from .file.writer import Writer
 
 
@@ -50,6 +52,14 @@ def _in_child():
 os.register_at_fork(after_in_child=_in_child)
 
 
+@atexit.register
+def _at_exit():
+    """Completes the saves of a program that closes nothing."""
+    with contextlib.ExitStack() as stack:
+        for ck in list(_open_files):
+            stack.callback(ck.close)
+
+
 class Checkpoint(Writer):
     """An open file, returned by create and open_."""
 
@@ -66,7 +76,7 @@ class Checkpoint(Writer):
     def __exit__(self, kind, *rest):
         self.close()
 
-    def save(self, step, cursor=0, random=b"", scalars=None):
+    def save(self, step, cursor=0, random=b"", scalars=None, nonce=0):
         """Saves all tensors in the background. Call ready() before you change them. After wait() the save is durable.
 
         It waits for the last save, and raises the error of an earlier save."""
@@ -77,7 +87,7 @@ class Checkpoint(Writer):
         except BaseException:
             self.abort()
             raise
-        self.commit(cursor, random, scalars)
+        self.commit(cursor, random, scalars, nonce)
 
     def begin(self, step):
         """Begins the save of a step. Then call write() for every tensor as soon as it is updated, and commit().
@@ -117,7 +127,7 @@ class Checkpoint(Writer):
                 t = self._named[name][0]
                 source, event = self._source(name, *self._named[name])
                 if source is t or event is not None:
-                    watched[name] = (t, t._version)
+                    watched[name] = (t, t._version, sample(t))
                 self._open[3].add(name)
                 taken.append((name, source, event))
         finally:  # together: each use of the lock or the queue may wake the writer
@@ -145,8 +155,8 @@ class Checkpoint(Writer):
         """The names of the tensors in the present save."""
         return set(self._open[3]) if self._open else set()
 
-    def commit(self, cursor=0, random=b"", scalars=None):
-        """Completes the save in the background. Raises Usage if a tensor was not written."""
+    def commit(self, cursor=0, random=b"", scalars=None, nonce=0):
+        """Completes the save in the background. nonce: of 31 bits, the same in the files of all ranks. Raises Usage if a tensor was not written."""
         if self._open is None:
             raise Usage("commit before begin")
         missing = [e.name for e in self.entries if e.name not in self._open[3]]
@@ -160,7 +170,7 @@ class Checkpoint(Writer):
         slot, sequence, step, _ = self._open
         self._open = None
         self._left = time.monotonic()
-        self._jobs.put(("commit", slot, sequence, step, cursor, bytes(random), named))
+        self._jobs.put(("commit", slot, sequence, step, cursor, bytes(random), named, nonce))
 
     def abort(self):
         """Discards the save that was begun."""

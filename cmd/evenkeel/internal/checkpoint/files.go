@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 
 	"github.com/dustin/go-humanize"
 
@@ -50,6 +51,12 @@ func (v *verifyCmd) Run(a *cli.App) error {
 	} else {
 		for _, one := range out {
 			err = errors.Join(err, cli.PrintLines(a.Out, one.lines()))
+		}
+	}
+	if err == nil && len(out) > 1 && !slices.ContainsFunc(out, func(i inspected) bool { return i.Ranks != len(out) }) {
+		var done func()
+		if _, done, err = v.open(a, "comparing (MiB)"); err == nil {
+			done()
 		}
 	}
 	if err == nil && damaged > 0 {

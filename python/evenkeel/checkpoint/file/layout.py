@@ -7,6 +7,7 @@ import struct
 from collections import namedtuple
 
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from xxhash import xxh3_64
 
 from .errors import Corrupt, Usage
@@ -25,7 +26,7 @@ RECORD = "<8s16sQQQQQ"  # 64 bytes, then the commit word
 NOTE = "<8s16sQQQQQQ"  # 72 bytes, then their hash; two copies in a record page, at bytes 512 and 1024
 NOTE_AT = 512
 
-State = namedtuple("State", "step cursor random scalars")
+State = namedtuple("State", "step cursor random scalars nonce", defaults=(0,))
 Entry = namedtuple("Entry", "name dtype kind shape offset length")
 Record = namedtuple("Record", "sequence step length hash")
 Note = namedtuple("Note", "generation sequence step all_sequence all_step")
@@ -63,6 +64,12 @@ def memory(t):
     return memoryview(t.reshape(-1).numpy()).cast("B")
 
 
+def sample(t):
+    """Some of a tensor's bytes, from all over it, if its memory has the stored form: they show a change by .data, which its version does not."""
+    m = memory(t) if plain(t) else b""
+    return b"".join(m[i : i + 8] for i in range(0, len(m), max(8, len(m) // 16 & ~7)))
+
+
 def describe(named):
     """The entries of tensors (name -> (tensor, kind)), and the bytes that all of them take."""
     if not 1 <= len(named) <= MAX_ARRAYS:
@@ -74,8 +81,8 @@ def describe(named):
         dtype, shape = t.dtype, tuple(t.shape)
         if t.is_complex():
             dtype, shape = (torch.float32 if dtype == torch.complex64 else torch.float64), shape + (2,)
-        if dtype not in DTYPES or t.layout != torch.strided or t.is_quantized:
-            raise Usage(f"tensor {name!r}: {t.dtype}, {t.layout} cannot be stored")
+        if dtype not in DTYPES or t.layout != torch.strided or t.is_quantized or is_traceable_wrapper_subclass(t):
+            raise Usage(f"tensor {name!r}: a {type(t).__name__} of {t.dtype}, {t.layout} cannot be stored")
         if len(shape) > MAX_DIMS:
             raise Usage(f"tensor {name!r}: {len(shape)} dimensions, at most {MAX_DIMS}")
         if kind not in (PARAMETER, MOMENT, BUFFER):

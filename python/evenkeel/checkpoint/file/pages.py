@@ -166,7 +166,7 @@ class Pages:
             return f"the save of step {note.step} was reported, and its record is gone"
         for slot in range(self.slots):
             m = bytes(read_at(self._fd, 64, self._first + slot * self._size + self._manifest_at))
-            if m[:8] == b"EVKLMANI" and m[8:24] == self.id and m[60:64] != bytes(4):
+            if m[:8] == b"EVKLMANI" and m[8:24] == self.id and m[60] & 1:
                 step = struct.unpack_from("<Q", m, 32)[0]
                 return f"no record says that anything was saved, but slot {slot} holds the manifest of step {step}; if no save ever finished, move the file away"
         return None

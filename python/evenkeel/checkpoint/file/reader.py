@@ -90,7 +90,7 @@ class Reader(Pages):
         m = bytes(read_at(self._fd, record.length, start + self._manifest_at))
         if hash64(m) != record.hash:
             raise Corrupt("manifest: checksum differs")
-        magic, owner, seq, at_step, cursor, arrays, scalars, random, _ = struct.unpack_from("<8s16sQQQIIII", m)
+        magic, owner, seq, at_step, cursor, arrays, scalars, random, flags = struct.unpack_from("<8s16sQQQIIII", m)
         if magic != b"EVKLMANI" or owner != self.id or (seq, at_step) != record[:2] or arrays != len(self.entries):
             raise Corrupt("manifest: it belongs to another checkpoint than its record")
         hashes = struct.unpack_from(f"<{arrays}Q", m, 64)
@@ -101,7 +101,7 @@ class Reader(Pages):
             at += 10 + n
         if len(m) != at + random:
             raise Corrupt("manifest: length differs")
-        return State(at_step, cursor, m[at:], values), hashes, start
+        return State(at_step, cursor, m[at:], values, flags >> 1), hashes, start
 
     def _load_array(self, e, want, start, t):
         here = t if plain(t) else torch.empty(e.shape, dtype=TORCH[e.dtype])

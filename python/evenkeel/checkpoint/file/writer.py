@@ -11,7 +11,7 @@ import torch
 
 from . import transfer
 from .errors import Usage
-from .layout import BLOCK, PARAMETER, Record, hash64, marker, memory, sign, write_at, write_notes, write_record
+from .layout import BLOCK, PARAMETER, Record, hash64, marker, memory, sample, sign, write_at, write_notes, write_record
 from .reader import Reader
 
 
@@ -30,7 +30,7 @@ class Writer(Reader):
         self._idle.set()
         self._index = {e.name: e for e in self.entries}
         self._reading = set()  # names that the save has not read yet
-        self._watched = {}  # name -> (tensor, version); tensors that are saved from their own memory, until ready()
+        self._watched = {}  # name -> (tensor, version, sample); tensors that are saved from their own memory, until ready()
         self._changed = threading.Condition()
         self._jobs = queue.Queue()
         self.took = None  # seconds of the newest save until it was durable
@@ -130,8 +130,8 @@ class Writer(Reader):
         """Raises Usage if a tensor was changed while it was saved: the save would mix two steps."""
         with self._changed:
             for name in names or list(self._watched):
-                t, version = self._watched.get(name, (None, None))
-                if t is not None and t._version != version:
+                t, *before = self._watched.get(name, (None,))
+                if t is not None and [t._version, sample(t)] != before:
                     raise Usage(f"tensor {name!r} was changed while it was being saved; call ready() before optimizer.step(). The save is given up")
 
     # _free and _commit are the commit order of docs/reference/formats/checkpoint.md.
@@ -146,14 +146,14 @@ class Writer(Reader):
         os.fdatasync(self._fd)
         self._clean.add(slot)
 
-    def _commit(self, slot, sequence, step, cursor, random, scalars, hashes):
+    def _commit(self, slot, sequence, step, cursor, random, scalars, nonce, hashes):
         fd, start = self._fd, self._first + slot * self._size
         parameters = tuple(h for e, h in zip(self.entries, hashes) if e.kind == PARAMETER)
         if self._last and parameters and parameters == self._last[2] and step > self._last[0]:
             said = f"{self.path}: no parameter changed between the saves of steps {self._last[0]} and {step}; do you save the model that you train?"
             warnings.warn(said, stacklevel=1)
         later = self._note.sequence > 0
-        m = struct.pack("<8s16sQQQIIII", b"EVKLMANI", self.id, sequence, step, cursor, len(hashes), len(scalars), len(random), later)
+        m = struct.pack("<8s16sQQQIIII", b"EVKLMANI", self.id, sequence, step, cursor, len(hashes), len(scalars), len(random), nonce << 1 | later)
         m += struct.pack(f"<{len(hashes)}Q", *hashes)
         for name, value in scalars:
             m += struct.pack("<H", len(name)) + name + struct.pack("<d", value)

@@ -1,6 +1,7 @@
 """Loads saved data into live objects. If they differ from the saved objects, it raises an error before it changes anything."""
 
 import base64
+import functools
 import json
 import zlib
 
@@ -9,7 +10,7 @@ import torch
 from ..file import layout
 from ..file.errors import Schema
 from ..file.layout import PARAMETER
-from .plan import MAGIC, Plan, inner
+from .plan import MAGIC, Plan, contents, inner
 from .values import decode, set_generators
 
 
@@ -20,7 +21,8 @@ def parameters(objects):
 
 def live(path, modules, entries):
     """The tensors of the modules, by name in the file. Raises Schema if a tensor differs from the saved one."""
-    live = Plan(modules).named
+    plan = Plan(modules)
+    live = {n: v for n, v in plan.named.items() if n not in plan.within}
     for name, (t, kind) in live.items():
         if name not in entries:
             raise Schema(f"{path}: tensor {name!r} was not saved; is this another model?")
@@ -34,7 +36,8 @@ def live(path, modules, entries):
 
 
 def prepare(path, blob, objects, live, entries):
-    """The tensor into which each array is read, and the functions to call afterwards with their argument. It changes no object."""
+    """The tensor into which each array is read; the functions to call afterwards with their argument; and the arrays that must be read before that, None
+    for all. It changes no object."""
     if blob[:8] != MAGIC:
         raise Schema(f"{path}: Job did not save this file; open it with checkpoint.open_")
     tree = json.loads(zlib.decompress(blob[8:]))
@@ -46,10 +49,12 @@ def prepare(path, blob, objects, live, entries):
         if key not in saved and o is not None:
             raise Schema(f"{path}: {key!r} was not saved")
     into = {n: t for n, (t, _) in live.items()}
-    used = set()
+    used, soon = set(), set()
 
     def tensor(name, where, complex_=False, like=None):
         used.add(name)
+        if like is None:
+            soon.add(name)
         e = entries[name]
         dtype, shape = layout.TORCH[e.dtype], e.shape
         if complex_:
@@ -61,17 +66,20 @@ def prepare(path, blob, objects, live, entries):
         return into[name]
 
     by_name = parameters(objects)
-    loads = []
+    loads, whole = [], False
     for key, o in objects.items():
         s = saved.get(key)
         if s is None:
             continue
         if isinstance(o, torch.nn.Module):
-            extra = decode(s["extra"], tensor)
-            modules = dict(inner(o).named_modules())
-            loads += [(modules[n].set_extra_state, v) for n, v in extra.items()]
+            rest, whole = {n: decode(v, tensor) for n, v in s["rest"].items()}, whole or bool(s["rest"])
+            for n in contents(inner(o))[1]:
+                if n not in rest:
+                    raise Schema(f"{path}: {n!r} of the state_dict() of {key!r} was not saved")
+            if rest:
+                loads.append((functools.partial(_into_module, inner(o)), rest))
         elif isinstance(o, torch.optim.Optimizer):
-            loads.append((_into_optimizer(path, key, o, s, by_name, tensor), None))
+            loads.append(_into_optimizer(path, key, o, s, by_name, tensor))
         elif isinstance(o, torch.Generator):
             loads.append((o.set_state, torch.frombuffer(bytearray(base64.b64decode(s["generator"])), dtype=torch.uint8)))
         else:
@@ -82,7 +90,13 @@ def prepare(path, blob, objects, live, entries):
     if left:
         raise Schema(f"{path}: {left[0]!r} was saved, but belongs to no object given: it would be lost")
     loads.append((set_generators, decode(tree["generators"], tensor)))
-    return into, loads
+    return into, loads, None if whole else soon
+
+
+def _into_module(module, rest):
+    state = module.state_dict()
+    state.update(rest)
+    module.load_state_dict(state)
 
 
 def _into_optimizer(path, key, o, saved, parameters, tensor):
@@ -100,6 +114,8 @@ def _into_optimizer(path, key, o, saved, parameters, tensor):
             a, b = (x[i] if i < len(x) else None for x in (mine, theirs))
             if a != b:
                 raise Schema(f"{path}: {key}: group {i} has parameters {a}, but {b} were saved")
+    if "own" in saved:
+        return o.load_state_dict, decode(saved["own"], tensor)
     options = [decode(g["options"], tensor) for g in saved["groups"]]
     state = {}
     for name, values in saved["state"]:
@@ -117,4 +133,4 @@ def _into_optimizer(path, key, o, saved, parameters, tensor):
         o.state.clear()
         o.state.update(state)
 
-    return load
+    return load, None

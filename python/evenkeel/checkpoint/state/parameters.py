@@ -8,6 +8,7 @@ from ..file import layout
 from ..file.errors import Corrupt, Schema
 from ..file.layout import BUFFER, PARAMETER
 from . import sets
+from .plan import contents
 
 
 def newest(path):
@@ -24,7 +25,8 @@ def opened(paths):
     """Opens a file, or the files of all ranks. Returns them, and the steps that all of them have, newest first."""
     paths = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     with contextlib.ExitStack() as stack:
-        files = [stack.enter_context(tensor_file.open_(p, read_only=True)) for p in paths]
+        files = sorted((stack.enter_context(tensor_file.open_(p, read_only=True)) for p in paths), key=lambda ck: ck.rank)
+        sets.of_one_set(files)
         steps = set.intersection(*({r.step for r in ck._found().values()} for ck in files))
         if not steps:
             raise Corrupt(f"{paths[0]}: there is no checkpoint of all its files")
@@ -33,7 +35,7 @@ def opened(paths):
 
 def wanted(path, module, rename, strict, entries):
     """Yields the parameters and buffers of a module that are in a file: (name in the file, tensor, its entry)."""
-    tensors = [(n, p.detach(), PARAMETER) for n, p in module.named_parameters()] + [(n, b, BUFFER) for n, b in module.named_buffers()]
+    tensors = [(n, p.detach(), PARAMETER) for n, p in module.named_parameters()] + [(n, b, BUFFER) for n, b in contents(module)[0]]
     for name, t, kind in tensors:
         name = rename(name) if rename else name
         if name in entries:
@@ -57,6 +59,7 @@ def load_parameters(path, module, rename=None, strict=True):
         fault = None
         for step in steps:
             try:
+                sets.at(files, step)
                 for ck in files:
                     ck.load(lambda e: into[e.name], step, into)
                 return step

@@ -19,6 +19,24 @@ def inner(module):
     return module.module if type(module).__name__ == "DistributedDataParallel" else module
 
 
+def contents(module):
+    """The buffers that a module's state_dict() has, by name; and the part of it that is not the module's parameters and buffers themselves, but extra
+    state, or what hooks and overrides make."""
+    try:
+        state = module.state_dict(keep_vars=True)
+    except TypeError:  # an override without arguments
+        state = module.state_dict()
+    there, own = {id(v) for v in state.values()}, {id(t) for t in (*module.parameters(), *module.buffers())}
+    return [(n, b) for n, b in module.named_buffers() if id(b) in there], {n: v for n, v in state.items() if id(v) not in own}
+
+
+def by_parameter(o):
+    """Whether an optimizer's state_dict() has nothing but its groups and its parameters' state."""
+    base, hooks = torch.optim.Optimizer, ("state_dict_pre", "state_dict_post", "load_state_dict_pre", "load_state_dict_post")
+    overrides = type(o).state_dict is not base.state_dict or type(o).load_state_dict is not base.load_state_dict or "state_dict" in vars(o)
+    return not overrides and not any(getattr(o, f"_optimizer_{h}_hooks", None) for h in hooks) and o.state.keys() <= {p for g in o.param_groups for p in g["params"]}
+
+
 def moment_name(name, key, k):
     """The name of a moment of a parameter. key: the optimizer's name; k: the moment's name in the optimizer."""
     return f"{name}.{k}" if key == "optimizer" else f"{name}.{key}.{k}"
@@ -29,6 +47,7 @@ class Plan:
 
     def __init__(self, objects):
         self.named, self.tree = {}, {}
+        self.within = set()  # names of tensors within the objects' other values
         modules = {k: inner(o) for k, o in objects.items() if isinstance(o, torch.nn.Module)}
         self.names = {}
         for key, module in modules.items():
@@ -39,10 +58,10 @@ class Plan:
                 if p not in self.names:
                     self.names[p] = self.name(key, name)
                     self._add(self.names[p], p, PARAMETER)
-            for name, b in module.named_buffers():
+            buffers, rest = contents(module)
+            for name, b in buffers:
                 self._add(self.name(key, name), b, BUFFER)
-            extra = {n: m.get_extra_state() for n, m in module.named_modules() if type(m).get_extra_state is not torch.nn.Module.get_extra_state}
-            self.tree[key] = {"module": True, "extra": encode(extra, key, self._tensor)}
+            self.tree[key] = {"module": True, "rest": {n: encode(v, self.name(key, n), self._tensor) for n, v in rest.items()}}
         for key, o in objects.items():
             if key in modules or o is None:
                 continue
@@ -67,36 +86,42 @@ class Plan:
             raise Usage(f"two tensors are named {name!r}; give one of the objects another name")
         self.named[name] = (t.detach(), kind)
 
-    def _tensor(self, t, where):
-        self._add(where, t, BUFFER)
+    def _tensor(self, t, where, kind=BUFFER):
+        self._add(where, t, kind)
+        self.within.add(where)
         return where
+
+    def _moment_tensor(self, t, where):
+        return self._tensor(t, where, MOMENT)
 
     def _optimizer(self, key, o):
         if type(o).__name__ == "LBFGS":
             raise Usage(f"{key}: LBFGS is not supported: it keeps a growing history of tensors")
-        groups, state = [], []
+        groups, state, own = [], [], not by_parameter(o)
         for i, g in enumerate(o.param_groups):
             for p in g["params"]:
                 if p not in self.names:
                     raise Usage(f"{key}: group {i} has a parameter of shape {tuple(p.shape)} that is in no module given; pass the module too")
-            options = {k: v for k, v in g.items() if k != "params"}
+            options = {} if own else {k: v for k, v in g.items() if k != "params"}
             groups.append({"params": [self.names[p] for p in g["params"]], "options": encode(options, f"{key}.group{i}", self._tensor)})
-            for p in g["params"]:
+            for p in () if own else g["params"]:
                 if p in o.state:
                     state.append([self.names[p], {k: self._moment(key, p, k, v) for k, v in o.state[p].items()}])
-        return {"optimizer": type(o).__name__, "groups": groups, "state": state}
+        saved = {"optimizer": type(o).__name__, "groups": groups, "state": state}
+        if own:
+            try:
+                saved["own"] = encode(o.state_dict(), key, self._moment_tensor)
+            except (KeyError, RuntimeError) as e:  # ZeroRedundancyOptimizer, whose ranks hold parts
+                raise Usage(f"{key}: {type(o).__name__} does not give its state_dict() on this rank: {e}") from e
+        return saved
 
     def _moment(self, key, p, k, v):
         name = moment_name(self.names[p], key, k)
         if torch.is_tensor(v):
-            self._add(name, v, MOMENT)
+            self._moment_tensor(v, name)
             where = "parameter" if v.device == p.device and v.device.type != "cpu" else v.device.type
             return {"T": name, "where": where, **({"complex": True} if v.is_complex() else {})}
-
-        def refuse(t, where):
-            raise Usage(f"{key}: state {where} has tensors in a list or dict, which is not supported")
-
-        return encode(v, name, refuse)
+        return encode(v, name, self._moment_tensor)
 
     def blob(self):
         tree = {"objects": self.tree, "generators": encode(generators(), "generators", self._tensor)}

@@ -8,8 +8,8 @@ from .. import lazy_restore, tensor_file
 from ..file.errors import CheckpointError, Corrupt
 from ..file.layout import BUFFER, PARAMETER, State
 from ..file.reads import Reads
-from . import loading
-from .plan import inner
+from . import loading, sets
+from .plan import by_parameter, inner
 
 
 def text(error):
@@ -90,19 +90,19 @@ class Restoring:
             places = {}
             for p in paths:
                 files.append(tensor_file.open_(p, read_only=True))
-                state, found = files[-1].at(step)
-                places.update({place[0].name: (files[-1], place) for place in found})
-                if len(files) - 1 == self.rank % len(paths):
-                    blob = state.random
+            saves = sets.at(files, step)
+            for ck, (_, found) in zip(files, saves):
+                places.update({place[0].name: (ck, place) for place in found})
+            state = saves[self.rank % len(paths)][0]
             entries = {n: place[0] for n, (_, place) in places.items()}
             live = loading.live(paths[0], {k: o for k, o in objects.items() if isinstance(o, torch.nn.Module)}, entries)
-            into, loads = loading.prepare(paths[0], blob, objects, live, entries)
-            first = [n for n, e in entries.items() if e.kind == BUFFER]
+            into, loads, soon = loading.prepare(paths[0], state.random, objects, live, entries)
+            first = [n for n, e in entries.items() if e.kind == BUFFER or soon and n in soon]
             order = first + [n for n, (_, kind) in live.items() if kind == PARAMETER]
             reads = {n: functools.partial(places[n][0].read, places[n][1], into[n]) for n in order + [n for n in places if n not in set(order)]}
             reader = Reads({n: reads.pop(n) for n in order}, reads) if behind else Reads(reads)
             self._reader = (reader, files)
-            if not behind:
+            if not behind or soon is None:
                 reader.wait()
             elif first:
                 reader.wait(*first)  # DDP broadcasts buffers before a forward pass
@@ -113,7 +113,7 @@ class Restoring:
                 for module in self._lazies(objects):
                     self._gate.modules(module, {p: n for n, p in loading.parameters(objects).items()})
                 for o in objects.values():
-                    if isinstance(o, torch.optim.Optimizer):
+                    if isinstance(o, torch.optim.Optimizer) and by_parameter(o):
                         self._gate.optimizer(o)
             else:
                 self._give_up_reading()

@@ -6,7 +6,7 @@ import os
 import re
 
 from .. import tensor_file
-from ..file.errors import Corrupt
+from ..file.errors import Corrupt, Schema
 
 
 def names(path, generation, ranks):
@@ -35,13 +35,30 @@ def sets(path):
     return out
 
 
+def of_one_set(files):
+    """Raises Schema if files, by rank, are not all files of one set."""
+    for rank, ck in enumerate(files):
+        if (ck.id, ck.rank, ck.ranks) != (files[0].id, rank, len(files)):
+            raise Schema(f"{ck.path}, of rank {ck.rank} of {ck.ranks}, and {files[0].path} are not the files of one set: give those that one job has written")
+
+
+def at(files, step):
+    """What each file has at a step, see Reader.at(). Raises Corrupt if it is not one save of all ranks."""
+    found = [ck.at(step) for ck in files]
+    for ck, (state, _) in zip(files, found):
+        if state.nonce != found[0][0].nonce:
+            raise Corrupt(f"{files[0].path} and {ck.path}: their checkpoints of step {step} are of different saves")
+    return found
+
+
 def common(paths, missing):
     """The steps that all files of a set have, newest first, and the damage that was found. No step: no checkpoint of all ranks was made."""
-    steps, faults, started, everywhere, never = None, [], False, 0, False
+    steps, faults, started, everywhere, never, files = None, [], False, 0, False, []
     for p in paths:
         if p in missing:
             continue
         with tensor_file.open_(p, read_only=True) as ck:
+            files.append(ck)
             here = {r.step for r in ck._found().values()}
             faults += [f"{p}: {f}" for f in ck.faults]
             everywhere = max(everywhere, ck._note.all_sequence)
@@ -55,6 +72,7 @@ def common(paths, missing):
         if started:
             raise Corrupt(f"{missing[0]} is missing, but other files of its set have checkpoints; restore it")
         return [], []
+    of_one_set(files)
     if not steps and (everywhere or not never):
         raise Corrupt(f"no step is on all {len(paths)} ranks: {'; '.join(faults) or 'the ranks hold different steps'}")
     return sorted(steps, reverse=True), faults
