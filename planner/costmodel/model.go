@@ -18,6 +18,7 @@ type Model struct {
 	options  Options
 	warnings []string
 	even     bool    // replicas of a stage take equal shares
+	beside   bool    // stages compute while they send
 	late     late    // which gradients are exchanged after the last backward pass
 	tied     float64 // elements that the last layer shares with the first
 	alone    *Model  // the model of plans of one stage; nil: this one

@@ -157,6 +157,9 @@ func TestSearchIsExact(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if seed%3 == 2 {
+			m = m.Beside()
+		}
 		want, leaves := bruteForce(m)
 		plans += leaves
 		got, conditions, err := find(m)

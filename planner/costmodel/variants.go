@@ -136,6 +136,12 @@ func (m *Model) Restricted(r Restriction) *Model {
 	})
 }
 
+// Beside is the model by which stages compute while they send. Its plans are for schedules that send ahead.
+func (m *Model) Beside() *Model { return m.with(func(c *Model) { c.beside = true }) }
+
+// IsBeside says whether the model is one of Beside.
+func (m *Model) IsBeside() bool { return m.beside }
+
 // late says for which layers the exchange of gradients, once in an iteration, does not overlap with the backward pass.
 type late int
 
