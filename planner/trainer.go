@@ -11,11 +11,19 @@ import (
 // ErrTrainer is wrapped by errors about trainers that a search does not know. It is bad input.
 var ErrTrainer = badinput.New("planner: unknown trainer")
 
-// For is the job as a trainer runs its plans; "": any trainer. DeepSpeed overlaps less communication than the others.
+// For is the job as a trainer runs its plans; "": any trainer. Megatron-LM is sequence-parallel, unless the options say otherwise:
+// without, every tensor rank sends whole activations on. DeepSpeed overlaps less communication than the others.
 func (j *Job) For(trainer string) (*Job, error) {
 	switch trainer {
-	case "", "megatron", "torch":
+	case "", "torch":
 		return j, nil
+	case "megatron":
+		if j.options.Unsequenced {
+			return j, nil
+		}
+		k := *j
+		k.model, k.options.Sequence = j.model.Sequential(), true
+		return &k, nil
 	case "deepspeed":
 		k := *j
 		k.model = j.model.Late().Restricted(costmodel.Restriction{Alone: true, Undivided: true})

@@ -31,7 +31,7 @@ func New(p *layerprofile.Profile, t *cluster.Topology, o Options) (*Model, error
 		return nil, err
 	}
 	m := &Model{layers: newLayers(p), options: o}
-	m.topology, m.spread, m.factor = t, Spread{1, 1}, o.Calibration.Links
+	m.topology, m.spread, m.factor, m.divided = t, Spread{1, 1}, o.Calibration.Links, o.Sequence
 	for _, w := range p.Warnings {
 		// Other devices of the profile do not matter.
 		device, _, _ := strings.Cut(w, ",")

@@ -22,6 +22,7 @@ type Options struct {
 	Contexts      []int // degrees of context parallelism to try; default: all that divide a machine, if the profile has context_bytes
 	Experts       []int // degrees of expert parallelism to try; default: all that divide the experts of every layer that has any
 	Sequence      bool  // layers with a tensor degree are trained sequence-parallel, too
+	Unsequenced   bool  // they are not, even by a trainer that does so unless told otherwise: Megatron-LM
 	LeastStages   int   // default 1
 	MostStages    int   // default: the number of layers
 

@@ -151,15 +151,20 @@ const (
 	lateAll
 )
 
+// Sequential is the model with sequence parallelism.
+func (m *Model) Sequential() *Model {
+	return m.with(func(c *Model) { c.options.Sequence, c.divided = true, true })
+}
+
 // Late is the model as DeepSpeed trains: in a pipeline, and for layers without sharding, gradients are exchanged after the last
-// backward pass.
+// backward pass. The devices of a replica divide what it sends (pipe_partitioned).
 func (m *Model) Late() *Model {
 	several, alone := *m, *m
 	if m.alone != nil {
 		alone = *m.alone
 	}
 	alone.options.MostStages = 1
-	several.late, alone.late = lateAll, lateUnsharded
+	several.late, several.divided, alone.late = lateAll, true, lateUnsharded
 	several.alone = &alone
 	return &several
 }

@@ -23,7 +23,7 @@ type inputFlags struct {
 	Profile   string `help:"Layer profile, .csv. Default: the built-in example, OPT-350M." placeholder:"FILE"`
 	Cluster   string `help:"Cluster file with nodes, per_machine, links and switches. Default: the built-in example, 32 A100 and 96 V100." placeholder:"FILE"`
 	Precision string `help:"Bytes per parameter of weights, gradients and optimizer state: mixed (2, 2, 12) or fp32 (4, 4, 8). Default: ${default}; fp32 for the example." enum:"mixed,fp32" default:"mixed"`
-	Sequence  bool   `name:"sequence-parallel" help:"Layers with a tensor degree are trained sequence-parallel, too, which keeps fewer activations (sequence_bytes of the layer profile)."`
+	Sequence  *bool  `name:"sequence-parallel" negatable:"" help:"Layers with a tensor degree are trained sequence-parallel, too: devices keep fewer activations (sequence_bytes of the layer profile) and send parts of them on. Default: yes with --for megatron, otherwise no."`
 	Overlap   string `help:"Factor by which computation and communication slow each other down while both run, at least 1; or off: they never overlap. Default: 1.1256 (measured by the authors of Galvatron)." placeholder:"X"`
 }
 
@@ -41,7 +41,10 @@ func (f *inputFlags) read(o *planner.Options) (*layerprofile.Profile, *cluster.T
 	if err != nil {
 		return nil, nil, err
 	}
-	o.States, o.Sequence = costmodel.Mixed, f.Sequence
+	o.States = costmodel.Mixed
+	if f.Sequence != nil {
+		o.Sequence, o.Unsequenced = *f.Sequence, !*f.Sequence
+	}
 	if f.precision() == "fp32" {
 		o.States = costmodel.Full32
 	}
