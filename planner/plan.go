@@ -98,6 +98,7 @@ type Prediction struct {
 	Overlap   string `json:"overlap,omitempty"`   // on: replicas exchange while they compute; or off
 	Tied      bool   `json:"tied,omitempty"`      // the last layer shares parameters with the first
 	Sequence  bool   `json:"sequence,omitempty"`  // layers with a tensor degree are trained sequence-parallel
+	Mixture   bool   `json:"mixture,omitempty"`   // some layers are mixtures of experts, divided or not
 }
 
 // What a prediction may assume.

@@ -94,8 +94,10 @@ func megatronAccepts(text string, p *planner.Plan) error {
 		return fmt.Errorf("context %d, experts %d", context, experts)
 	case (flags["--moe-token-dispatcher-type"] == "alltoall") != (experts > 1):
 		return errors.New("experts are sent to all by all")
-	case data%experts != 0 || experts > 1 && tensor > 1 && !on("--sequence-parallel"):
+	case data%experts != 0 || p.Predicted.Mixture && tensor > 1 && !on("--sequence-parallel"):
 		return fmt.Errorf("experts among %d of %d replicas of %d", experts, data, tensor)
+	case strings.Contains(text, "add --num-experts") != p.Predicted.Mixture:
+		return errors.New("the model's experts")
 	case on("--sequence-parallel") != (p.Predicted.Sequence && tensor > 1):
 		return fmt.Errorf("sequence parallelism: %v", p.Predicted.Sequence)
 	case context*data*tensor*stages != devicesOf(p):

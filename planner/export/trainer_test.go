@@ -50,7 +50,7 @@ func TestFoundForTrainers(t *testing.T) {
 		if rng.IntN(4) == 0 {
 			o.LeastStages = 2
 		}
-		o.Sequence = seed%5 < 2
+		o.Sequence, o.Unsequenced = seed%5 < 2, seed%5 == 2
 		job, err := planner.NewJob(j.Profile, j.Topology, o)
 		if err != nil {
 			continue // a layer is larger than every device
