@@ -26,6 +26,8 @@ func (j *Job) Predict(p *Plan) (*Prediction, error) {
 	switch j.model.Choices().States {
 	case costmodel.Mixed:
 		result.Precision = PrecisionMixed
+	case costmodel.BF16:
+		result.Precision = PrecisionBF16
 	case costmodel.Full32:
 		result.Precision = precisionFull
 	}

@@ -39,6 +39,7 @@ func (j *Job) For(trainer string) (*Job, error) {
 //     only the core of attention of all layers. (It can recompute the first layers of every stage, too, which is not searched.)
 //   - Megatron-LM has context and expert parallelism; with a tensor degree, layers of experts, divided or not, need sequence
 //     parallelism (MoELayer.forward). The configuration of DeepSpeed has none of the three.
+//   - DeepSpeed without ZeRO sums gradients of 16-bit weights in 16 bits (_do_optimizer_sanity_check).
 //   - DeepSpeed without a pipeline leaves recomputation of each layer to the model.
 //   - The export for PyTorch takes every plan.
 func (j *Job) restrictions(trainer string) ([]costmodel.Restriction, error) {
@@ -57,6 +58,9 @@ func (j *Job) restrictions(trainer string) ([]costmodel.Restriction, error) {
 	for _, t := range j.model.Tensors() {
 		for _, s := range shardings {
 			if trainer == "megatron" && t > 1 && !j.options.Sequence && j.model.Mixture() {
+				continue
+			}
+			if trainer == "deepspeed" && s == Replicated && j.model.Choices().States == costmodel.Mixed {
 				continue
 			}
 			r := costmodel.Restriction{Tensor: t, Sharding: s, Even: true}
@@ -100,6 +104,8 @@ func without(degrees []int) bool { return len(degrees) > 0 && !slices.Contains(d
 func (j *Job) unrestricted(trainer string, shardings []Sharding, checkpoints []string) error {
 	least := j.options.LeastStages
 	switch {
+	case trainer == "deepspeed" && slices.Equal(shardings, []Sharding{Replicated}):
+		return fmt.Errorf("%w: deepspeed sums gradients in 16 bits without ZeRO, but sharding none and mixed precision are asked for; allow another sharding, or bf16", ErrInfeasible)
 	case trainer == "deepspeed" && checkpoints[0] == "selective":
 		return fmt.Errorf("%w: a pipeline of deepspeed recomputes whole layers, but checkpoint selective and at least %d stages are asked for", ErrInfeasible, least)
 	case trainer == "megatron" && j.model.Mixture() && !j.options.Sequence && !slices.Contains(j.model.Tensors(), 1):

@@ -41,9 +41,11 @@ type Options struct {
 // States are the bytes that training holds for each parameter.
 type States struct{ Weights, Gradients, Optimizer float64 }
 
-// Mixed is 16-bit weights and gradients with Adam's moments and a master copy in 32 bits; Full32 is all in 32 bits.
+// Mixed is 16-bit weights, and gradients, Adam's moments and a master copy in 32 bits. BF16 sums gradients in 16 bits, too, which
+// loses what micro-batches add to large sums. Full32 is all in 32 bits.
 var (
-	Mixed  = States{2, 2, 12}
+	Mixed  = States{2, 4, 12}
+	BF16   = States{2, 2, 12}
 	Full32 = States{4, 4, 8}
 )
 

@@ -214,11 +214,8 @@ func (f *rendering) megatronSharding(r rectangle, sharding planner.Sharding) str
 // megatronAssumed switches on what the prediction assumes. Without --grad-reduce-in-bf16 gradients take 4 bytes under --bf16. Parameters are
 // gathered only if they are sharded; one replica exchanges nothing.
 func (f *rendering) megatronAssumed(r rectangle, sharding planner.Sharding) string {
-	mixed, overlap := f.assumes()
-	text := ""
-	if mixed {
-		text += "--bf16\n--grad-reduce-in-bf16\n"
-	}
+	precision, overlap := f.assumes()
+	text := map[string]string{planner.PrecisionMixed: "--bf16\n", planner.PrecisionBF16: "--bf16\n--grad-reduce-in-bf16\n"}[precision]
 	if overlap && r.data > 1 {
 		text += "--overlap-grad-reduce\n"
 		if sharding != planner.Replicated {

@@ -43,6 +43,8 @@ func TestFoundForTrainers(t *testing.T) {
 		o.Overlap.Off = seed%3 == 0
 		if seed%2 == 0 {
 			o.States = costmodel.Full32
+		} else if seed%3 == 0 {
+			o.States = costmodel.BF16
 		}
 		if j.Sharding != "" {
 			o.Shardings = []planner.Sharding{planner.Sharding(j.Sharding)}

@@ -22,7 +22,7 @@ import (
 type inputFlags struct {
 	Profile   string `help:"Layer profile, .csv. Default: the built-in example, OPT-350M." placeholder:"FILE"`
 	Cluster   string `help:"Cluster file with nodes, per_machine, links and switches. Default: the built-in example, 32 A100 and 96 V100." placeholder:"FILE"`
-	Precision string `help:"Bytes per parameter of weights, gradients and optimizer state: mixed (2, 2, 12) or fp32 (4, 4, 8). Default: ${default}; fp32 for the example." enum:"mixed,fp32" default:"mixed"`
+	Precision string `help:"Bytes per parameter of weights, gradients and optimizer state: mixed (2, 4, 12), bf16 (2, 2, 12: gradients summed in 16 bits) or fp32 (4, 4, 8). Default: ${default}; fp32 for the example." enum:"mixed,bf16,fp32" default:"mixed"`
 	Sequence  *bool  `name:"sequence-parallel" negatable:"" help:"Layers with a tensor degree are trained sequence-parallel, too: devices keep fewer activations (sequence_bytes of the layer profile) and send parts of them on. Default: yes with --for megatron, otherwise no."`
 	Overlap   string `help:"Factor by which computation and communication slow each other down while both run, at least 1; or off: they never overlap. Default: 1.1256 (measured by the authors of Galvatron)." placeholder:"X"`
 }
@@ -41,12 +41,9 @@ func (f *inputFlags) read(o *planner.Options) (*layerprofile.Profile, *cluster.T
 	if err != nil {
 		return nil, nil, err
 	}
-	o.States = costmodel.Mixed
+	o.States = map[string]costmodel.States{"mixed": costmodel.Mixed, "bf16": costmodel.BF16, "fp32": costmodel.Full32}[f.precision()]
 	if f.Sequence != nil {
 		o.Sequence, o.Unsequenced = *f.Sequence, !*f.Sequence
-	}
-	if f.precision() == "fp32" {
-		o.States = costmodel.Full32
 	}
 	if f.Profile != "" {
 		if p, err = layerprofile.Load(f.Profile); err != nil {
