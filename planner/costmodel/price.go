@@ -24,7 +24,9 @@ func (c *Condition) Stages(k search.Candidate) (stages []Stage) {
 		for _, number := range c.strategiesOf(choice) {
 			stage.Strategies = append(stage.Strategies, f.strategies[number])
 		}
-		stage.useGroupTensor(c.MicroBatch)
+		if c.divided || len(stages) == 0 || stage.Strategies[0].Tensor < stage.Groups[0].Tensor { // or it would send more
+			stage.useGroupTensor(c.MicroBatch)
+		}
 		stages = append(stages, stage)
 	}
 	slices.Reverse(stages)
