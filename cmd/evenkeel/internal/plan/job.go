@@ -74,7 +74,7 @@ func (f *inputFlags) read(o *planner.Options) (*layerprofile.Profile, *cluster.T
 // jobFlags are embedded by commands that compute the cost of plans.
 type jobFlags struct {
 	inputFlags
-	Calibration string  `help:"Calibration file, written by evenkeel plan calibrate. Default: times as in the profile, a quarter of every device's memory, at most 5 GB, for what training takes beside the model, and activations a tenth larger; none: no such allowance." placeholder:"FILE"`
+	Calibration string  `help:"Calibration file, written by evenkeel plan calibrate. Default: times as in the profile, a quarter of every device's memory, at most 5 GB, for what training takes beside the model, activations a tenth larger and gradients three times; none: no such allowance." placeholder:"FILE"`
 	Memory      float64 `help:"Share of every device's memory that a plan may use. Default: ${default}." default:"1" placeholder:"SHARE"`
 	Reserve     string  `help:"Memory of every device that is kept free besides, for example 1GiB. Default: none." placeholder:"BYTES"`
 }
