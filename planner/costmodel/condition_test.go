@@ -97,6 +97,13 @@ func TestCondition(t *testing.T) {
 		s := c.Boundary(1, a2, c.Kind(b.next), b.used)
 		same(t, fmt.Sprintf("boundary to %v, %v used", c.shapes[b.next], b.used), s.Busy, b.want)
 		same(t, "the same in the sum", s.Passing, b.want)
+		blocking := c.Model
+		c.Model = blocking.Beside()
+		s = c.Boundary(1, a2, c.Kind(b.next), b.used)
+		c.Model = blocking
+		same(t, "beside computing", s.Busy, 0)
+		same(t, "the same in the sum", s.Passing, b.want)
+		same(t, "one way", s.Link, b.want/2)
 	}
 }
 
