@@ -24,9 +24,7 @@ func (c *Condition) Stages(k search.Candidate) (stages []Stage) {
 		for _, number := range c.strategiesOf(choice) {
 			stage.Strategies = append(stage.Strategies, f.strategies[number])
 		}
-		if c.divided || len(stages) == 0 || stage.Strategies[0].Tensor < stage.Groups[0].Tensor { // or it would send more
-			stage.useGroupTensor(c.MicroBatch)
-		}
+		stage.useGroupTensor(c.MicroBatch, len(stages) > 0 && !c.divided)
 		stages = append(stages, stage)
 	}
 	slices.Reverse(stages)
