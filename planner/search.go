@@ -189,6 +189,11 @@ func (j *Job) refine(ctx context.Context, plans []*Plan) (better []*Plan) {
 		}
 	}
 	for _, p := range refine.Run(ctx, j.model, all) {
+		if slices.Contains(j.model.Choices().Shardings, Replicated) {
+			for i := range p.Stages {
+				p.Model.Unshard(&p.Stages[i])
+			}
+		}
 		better = append(better, j.planOf(p.Model.Spread(), p.GlobalBatch, p.MicroBatch, p.Stages))
 	}
 	return better

@@ -308,6 +308,20 @@ func TestLeastOfOneLayer(t *testing.T) {
 	}
 }
 
+// What one replica holds is not sharded, whether the degree is the group's or the layer's.
+func TestUnshard(t *testing.T) {
+	m := handModel(t, Options{})
+	for _, c := range []struct {
+		replicas, layers int
+		want             Sharding
+	}{{1, 0, Replicated}, {2, 0, Full}, {2, 2, Replicated}} {
+		s := on(0, 2, Strategy{Tensor: c.layers, Sharding: Full}, groupOf(0, 0, 1, make([]int, c.replicas)...))
+		if m.Unshard(&s); s.Strategies[0].Sharding != c.want || s.Strategies[1].Sharding != c.want {
+			t.Errorf("%+v: %v", c, s.Strategies)
+		}
+	}
+}
+
 // A tensor degree that all layers share becomes the group's.
 func TestUseGroupTensor(t *testing.T) {
 	s := on(0, 2, Strategy{Tensor: 2, Sharding: Full}, groupOf(0, 0, 1, 2, 2, 1, 1))

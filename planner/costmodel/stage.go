@@ -115,6 +115,16 @@ func (s *Stage) classes() []int {
 	return all
 }
 
+// Unshard gives layers that one device holds alone the sharding none: there is nothing to divide.
+func (m *Model) Unshard(s *Stage) {
+	s.Strategies = slices.Clone(s.Strategies)
+	for i := range s.Strategies {
+		if n, _, _ := replicas(s.Groups, 1, s.Strategies[i], 0); n*m.spread.Context == 1 {
+			s.Strategies[i].Sharding = Replicated
+		}
+	}
+}
+
 // useGroupTensor moves a tensor degree from the strategies to the group if all layers have it. At a larger degree a stage whose devices
 // send whole samples would send more.
 func (s *Stage) useGroupTensor(samples int, whole bool) {
