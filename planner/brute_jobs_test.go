@@ -20,7 +20,7 @@ var (
 
 // bruteJob draws a job of up to 4 layers on up to 6 devices of up to 3 classes, whose computing and exchange take about as long.
 func bruteJob(rng *rand.Rand) *twinCase {
-	c := &twinCase{Options: twinOptions{Memory: 1, Compute: 1.1256, Communication: 1.1256, W: 2, G: 2, O: 12, Links: 1, Activations: 1, Working: 1}}
+	c := &twinCase{Options: twinOptions{Memory: 1, Compute: 1.1256, Communication: 1.1256, W: 2, G: 2, O: 12, Links: 1, Activations: 1, Gradients: 1, Working: 1}}
 	level := func() twinLevel {
 		return twinLevel{Latency: math.Round(twinScale(rng, 1e3, 3e6)) * 1e-9, Rates: []twinRate{{1, 1e6 * math.Round(twinScale(rng, 300, 3e4))}}}
 	}

@@ -94,15 +94,17 @@ type Prediction struct {
 	Idle      float64     `json:"idle"`                // mean share of the iteration in which the used devices wait
 	Stages    []StageCost `json:"stages"`
 	// Precision and Overlap are assumptions of the prediction; an export switches them on. "": not known.
-	Precision string `json:"precision,omitempty"` // mixed or fp32
+	Precision string `json:"precision,omitempty"` // mixed, bf16 or fp32
 	Overlap   string `json:"overlap,omitempty"`   // on: replicas exchange while they compute; or off
 	Tied      bool   `json:"tied,omitempty"`      // the last layer shares parameters with the first
 	Sequence  bool   `json:"sequence,omitempty"`  // layers with a tensor degree are trained sequence-parallel
+	Mixture   bool   `json:"mixture,omitempty"`   // some layers are mixtures of experts, divided or not
 }
 
 // What a prediction may assume.
 const (
-	PrecisionMixed = "mixed" // 16-bit weights and gradients, Adam's moments and a master copy in 32 bits
+	PrecisionMixed = "mixed" // 16-bit weights, and gradients, Adam's moments and a master copy in 32 bits
+	PrecisionBF16  = "bf16"  // gradients in 16 bits, too
 	precisionFull  = "fp32"
 	OverlapOn      = "on"
 	overlapOff     = "off"

@@ -155,8 +155,8 @@ func (x *Prediction) check(stages int) error {
 	if len(x.Stages) != stages {
 		return bad("predicted.stages", "there are %d; the plan has %d", len(x.Stages), stages)
 	}
-	if !slices.Contains([]string{"", PrecisionMixed, precisionFull}, x.Precision) || !slices.Contains([]string{"", OverlapOn, overlapOff}, x.Overlap) {
-		return bad("predicted", "precision is %.40q and overlap %.40q; want mixed or fp32, and on or off, or leave them out", x.Precision, x.Overlap)
+	if !slices.Contains([]string{"", PrecisionMixed, PrecisionBF16, precisionFull}, x.Precision) || !slices.Contains([]string{"", OverlapOn, overlapOff}, x.Overlap) {
+		return bad("predicted", "precision is %.40q and overlap %.40q; want mixed, bf16 or fp32, and on or off, or leave them out", x.Precision, x.Overlap)
 	}
 	if x.Seconds < 0 || x.Simulated < 0 || x.Idle < 0 || x.Idle > 1 {
 		return bad("predicted", "%v seconds, %v simulated, %v idle; must be at least 0, idle at most 1", x.Seconds, x.Simulated, x.Idle)

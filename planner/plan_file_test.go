@@ -158,7 +158,7 @@ func TestReadPlanErrors(t *testing.T) {
 		{`"first": 0,`, `"first": "0",`, `my.json: line 13: planner: invalid plan: stages.groups.first: is a JSON string; want int`},
 		{`"global_batch": 32`, `"global_batch": 33`, `my.json: planner: invalid plan: global_batch: is 33 with micro_batch 8`},
 		{`"from": 4`, `"from": 3`, `my.json: planner: invalid plan: stages[1]: has layers 3 to 6; must begin with layer 4`},
-		{`"seconds": 1.5`, `"precision": "bf16", "seconds": 1.5`, `my.json: planner: invalid plan: predicted: precision is "bf16" and overlap ""; want mixed or fp32`},
+		{`"seconds": 1.5`, `"precision": "fp16", "seconds": 1.5`, `my.json: planner: invalid plan: predicted: precision is "fp16" and overlap ""; want mixed, bf16 or fp32`},
 		{`"seconds": 1.5`, `"overlap": "yes", "seconds": 1.5`, `my.json: planner: invalid plan: predicted: precision is "" and overlap "yes"`},
 		{`"t4"`, `"t\n4"`, `my.json: planner: invalid plan: stages[0].groups[1].device: is "t\n4"; must be printable`},
 		{`"gpt-6"`, `"gpt\u0000"`, `my.json: planner: invalid plan: model: is "gpt\x00"`},

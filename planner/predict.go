@@ -17,7 +17,7 @@ func (j *Job) Predict(p *Plan) (*Prediction, error) {
 	if err != nil {
 		return nil, err
 	}
-	result := &Prediction{Seconds: cost.Seconds, Stages: cost.Stages, Overlap: OverlapOn, Tied: j.model.Tied(), Sequence: j.model.Choices().Sequence && p.divides()}
+	result := &Prediction{Seconds: cost.Seconds, Stages: cost.Stages, Overlap: OverlapOn, Tied: j.model.Tied(), Sequence: j.model.Choices().Sequence && p.divides(), Mixture: j.model.Mixture()}
 	if !slices.ContainsFunc(p.Stages, func(s Stage) bool {
 		return slices.ContainsFunc(s.Strategies, func(y Strategy) bool { return j.model.Hides(len(p.Stages), y.Sharding) })
 	}) {
@@ -26,6 +26,8 @@ func (j *Job) Predict(p *Plan) (*Prediction, error) {
 	switch j.model.Choices().States {
 	case costmodel.Mixed:
 		result.Precision = PrecisionMixed
+	case costmodel.BF16:
+		result.Precision = PrecisionBF16
 	case costmodel.Full32:
 		result.Precision = precisionFull
 	}

@@ -3,38 +3,11 @@ package planner
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
-
-	"evenkeel/planner/pipeline"
 )
 
 // maxChunks is the largest number of stages per device that the search tries.
 const maxChunks = 8
-
-// bySchedules adds variants of plans and starts (which may overlap) under other schedules, and keeps the schedules in among.
-func (j *Job) bySchedules(ctx context.Context, plans, starts []*Plan, among []string) ([]*Plan, error) {
-	if slices.Equal(among, []string{Schedule1F1B}) {
-		return plans, nil
-	}
-	from := slices.Clone(plans)
-	for _, p := range starts {
-		if !slices.Contains(from, p) {
-			from = append(from, p)
-		}
-	}
-	others, err := j.reschedule(ctx, from, among)
-	if err != nil {
-		return nil, err
-	}
-	if slices.Contains(among, Schedule1F1B) {
-		return append(plans, others...), nil
-	}
-	if len(others) == 0 {
-		return nil, fmt.Errorf("%w: of the quickest plans under 1f1b, %d in all, none fits memory, has layers enough and a right number of micro-batches by %v", ErrInfeasible, len(from), among)
-	}
-	return others, nil
-}
 
 // reschedule returns variants of plans under other schedules: the same stages with ZB-H1 and H-1F1B, and interleaved plans that
 // divide each stage into 2 to maxChunks chunks. Transfers overlap with computing, as in PyTorch and Megatron-LM. It leaves out
@@ -78,14 +51,15 @@ func (j *Job) reschedule(ctx context.Context, plans []*Plan, schedules []string)
 	return all, nil
 }
 
-// ahead is the plan under H-1F1B. It starts with the warm-up of 1F1B; then stages run one forward pass more ahead as long as that
-// is quicker and fits into memory. nil: the plan does not fit.
+// ahead is the plan under H-1F1B. It starts with the warm-up of Cost.Ahead; then stages run one forward pass more ahead as long as
+// that is quicker and fits into memory. nil: the plan does not fit.
 func (j *Job) ahead(ctx context.Context, p *Plan) (*Plan, error) {
 	m := p.MicroBatches()
-	warmup := make([]int, len(p.Stages))
-	for i := range warmup {
-		warmup[i] = pipeline.InFlight(i, len(warmup), m)
+	cost, err := j.price(p)
+	if err != nil {
+		return nil, err
 	}
+	warmup, _ := cost.Ahead(m)
 	best, err := j.sendAhead(p, warmup)
 	for i := len(warmup) - 1; err == nil && best != nil && i >= 0 && ctx.Err() == nil; i-- {
 		more := slices.Clone(best.Warmup)

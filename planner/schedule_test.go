@@ -9,7 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"evenkeel/cluster/clusterfile"
 	"evenkeel/planner/bound"
+	"evenkeel/planner/layerprofile"
 )
 
 // No plan under another schedule takes less than the bound that a search prints where it may choose one: it may assume no bubble of
@@ -109,6 +111,33 @@ func TestSearchBySchedule(t *testing.T) {
 	}
 	if len(chosen) < 2 {
 		t.Errorf("chosen: %v", chosen)
+	}
+}
+
+// Eight layers of 3 s on four devices, one a machine; an output takes 4 s each way. If transfers block, the stages in between are short: 3, 1, 1, 3
+// layers; beside transfers 2 each, 16 x 6 + 18 + 24 s.
+func TestSearchBesideTransfers(t *testing.T) {
+	p := &layerprofile.Profile{Model: "even"}
+	for range 8 {
+		p.Layers = append(p.Layers, layerprofile.Layer{Output: 4e6, Runs: []layerprofile.Run{{Device: "a", Tensor: 1, MicroBatch: 1, Forward: 1, Backward: 2}}})
+	}
+	if err := p.Finish("even"); err != nil {
+		t.Fatal(err)
+	}
+	top, err := clusterfile.ReadTopology(strings.NewReader("nodes:\n  - {device: a, count: 4, per_machine: 1, memory: 1GB, link: 1MB/s}\n"), "even", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j, err := NewJob(p, top, Options{GlobalBatches: []int{16}, Replicas: []int{1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := j.Search(context.Background(), SearchOptions{Schedule: ScheduleAhead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := r.Plan.Predicted.Simulated; len(r.Plan.Stages) != 4 || math.Abs(got-(16*6+18+24)) > 1e-9 {
+		t.Errorf("%v s: %v", got, r.Plan)
 	}
 }
 

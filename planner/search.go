@@ -16,8 +16,8 @@ import (
 type Result struct {
 	Plan       *Plan
 	Others     []*Plan // the next best plans, with other numbers of stages or conditions, the quickest first
-	Bound      float64 // seconds per sample by formula: lower bound over the space of the dynamic programming
-	Best       float64 // seconds per sample by formula of the cheapest plan in that space
+	Bound      float64 // seconds per sample by formula of 1F1B: lower bound over the space of the dynamic programming
+	Best       float64 // seconds per sample by formula of 1F1B of the cheapest plan in that space
 	Conditions int
 	States     int  // of the search
 	Refined    bool // the best were refined by local search
@@ -83,52 +83,75 @@ func (j *Job) Search(ctx context.Context, options SearchOptions) (*Result, error
 	if err != nil {
 		return nil, err
 	}
-	conditions := conditions(j.model, within)
-	var found *search.Result
-	if len(conditions) > 0 {
-		found, err = search.Run(ctx, costs(conditions), j.thoroughness(options.Progress))
-	} else {
-		err = j.noCondition()
-	}
-	if err != nil {
-		if ctx.Err() == nil && len(conditions) > 0 {
-			err = j.explain(ctx, within, err)
-		}
-		return nil, err
-	}
-	r := &Result{Bound: found.Bound, Best: found.Best[0].Total, Conditions: len(conditions), States: found.States}
-	var plans []*Plan
-	for _, k := range found.Best[:min(ranked, len(found.Best))] {
-		if k.Total > near*r.Best {
-			break
-		}
-		p := j.plan(conditions[k.Condition], k)
-		if p.Predicted, err = j.Predict(p); err != nil {
-			return nil, fmt.Errorf("planner: the plan found does not hold: %w", err)
-		}
-		plans = append(plans, p)
-	}
 	// Refined plans keep to no given replicas or micro-batches, nor to another trainer than torch.
-	r.Refined = !options.Unrefined && len(j.options.Replicas) == 0 && len(j.options.MicroBatches) == 0 && (options.For == "" || options.For == "torch")
-	if r.Refined {
-		for _, p := range j.refine(ctx, j.starts(plans, conditions, found.Best)) {
-			if p.Predicted, err = j.Predict(p); err != nil {
-				return nil, fmt.Errorf("planner: the refined plan does not hold: %w", err)
-			}
-			plans = append(plans, p)
-		}
-	}
-	if plans, err = j.bySchedules(ctx, plans, j.starts(plans, conditions, found.Best), among); err != nil {
+	r := &Result{Refined: !options.Unrefined && len(j.options.Replicas) == 0 && len(j.options.MicroBatches) == 0 && (options.For == "" || options.For == "torch")}
+	plans, rest, err := j.found(ctx, within, r, options.Progress)
+	if err != nil {
 		return nil, err
+	}
+	if r.ByWork = !slices.Equal(among, []string{Schedule1F1B}); r.ByWork {
+		beside := *j
+		beside.model = j.model.Beside()
+		more, others, err := beside.found(ctx, within, r, options.Progress)
+		if err != nil && ctx.Err() == nil {
+			return nil, err
+		}
+		from := slices.Concat(plans, rest, more, others)
+		others, err = j.reschedule(ctx, from, among)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(among, Schedule1F1B) {
+			plans = nil
+		}
+		if plans = append(plans, others...); len(plans) == 0 {
+			return nil, fmt.Errorf("%w: of the quickest plans, %d in all, none fits memory, has layers enough and a right number of micro-batches by %v", ErrInfeasible, len(from), among)
+		}
 	}
 	slices.SortStableFunc(plans, func(a, b *Plan) int { return cmp.Compare(a.perSample(), b.perSample()) })
 	r.Plan, r.Others = plans[0], plans[1:]
-	r.ByWork = !slices.Equal(among, []string{Schedule1F1B})
 	if !options.unbounded {
 		r.LowerBound = j.lowerBound(ctx, r.ByWork, r.Plan.perSample())
 		r.Bound = max(r.Bound, min(r.LowerBound, r.Best))
 	}
 	return r, nil
+}
+
+// found are the cheapest plans by the job's model, predicted, and others to refine or reschedule. It adds to r what was searched.
+func (j *Job) found(ctx context.Context, within []costmodel.Restriction, r *Result, progress search.Progress) (plans, others []*Plan, err error) {
+	conditions := conditions(j.model, within)
+	if len(conditions) == 0 {
+		return nil, nil, j.noCondition()
+	}
+	found, err := search.Run(ctx, costs(conditions), j.thoroughness(progress))
+	if err != nil {
+		if ctx.Err() == nil {
+			err = j.explain(ctx, within, err)
+		}
+		return nil, nil, err
+	}
+	best := found.Best[0].Total
+	if r.Conditions == 0 {
+		r.Bound, r.Best = found.Bound, best
+	}
+	r.Conditions, r.States = r.Conditions+len(conditions), r.States+found.States
+	for _, k := range found.Best[:min(ranked, len(found.Best))] {
+		if k.Total > near*best {
+			break
+		}
+		plans = append(plans, j.plan(conditions[k.Condition], k))
+	}
+	starts := j.starts(plans, conditions, found.Best)
+	others = starts[min(refined, len(plans)):]
+	if r.Refined {
+		plans = append(plans, j.refine(ctx, starts)...)
+	}
+	for _, p := range plans {
+		if p.Predicted, err = j.Predict(p); err != nil {
+			return nil, nil, fmt.Errorf("planner: the plan found does not hold: %w", err)
+		}
+	}
+	return plans, others, nil
 }
 
 // thoroughness is how much of the dynamic programming's space is searched.
@@ -166,6 +189,11 @@ func (j *Job) refine(ctx context.Context, plans []*Plan) (better []*Plan) {
 		}
 	}
 	for _, p := range refine.Run(ctx, j.model, all) {
+		if slices.Contains(j.model.Choices().Shardings, Replicated) {
+			for i := range p.Stages {
+				p.Model.Unshard(&p.Stages[i])
+			}
+		}
 		better = append(better, j.planOf(p.Model.Spread(), p.GlobalBatch, p.MicroBatch, p.Stages))
 	}
 	return better

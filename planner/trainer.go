@@ -11,11 +11,19 @@ import (
 // ErrTrainer is wrapped by errors about trainers that a search does not know. It is bad input.
 var ErrTrainer = badinput.New("planner: unknown trainer")
 
-// For is the job as a trainer runs its plans; "": any trainer. DeepSpeed overlaps less communication than the others.
+// For is the job as a trainer runs its plans; "": any trainer. Megatron-LM is sequence-parallel, unless the options say otherwise:
+// without, every tensor rank sends whole activations on. DeepSpeed overlaps less communication than the others.
 func (j *Job) For(trainer string) (*Job, error) {
 	switch trainer {
-	case "", "megatron", "torch":
+	case "", "torch":
 		return j, nil
+	case "megatron":
+		if j.options.Unsequenced {
+			return j, nil
+		}
+		k := *j
+		k.model, k.options.Sequence = j.model.Sequential(), true
+		return &k, nil
 	case "deepspeed":
 		k := *j
 		k.model = j.model.Late().Restricted(costmodel.Restriction{Alone: true, Undivided: true})
@@ -29,8 +37,9 @@ func (j *Job) For(trainer string) (*Job, error) {
 //   - Megatron-LM and DeepSpeed have one tensor degree, one number of replicas with equal shares, and one kind of sharding.
 //     Sharding of gradients or weights excludes a pipeline. They recompute all layers or none; Megatron-LM can also recompute
 //     only the core of attention of all layers. (It can recompute the first layers of every stage, too, which is not searched.)
-//   - Megatron-LM has context and expert parallelism; with a tensor degree, experts need sequence parallelism
-//     (ModelParallelConfig). The configuration of DeepSpeed has none of the three.
+//   - Megatron-LM has context and expert parallelism; with a tensor degree, layers of experts, divided or not, need sequence
+//     parallelism (MoELayer.forward). The configuration of DeepSpeed has none of the three.
+//   - DeepSpeed without ZeRO sums gradients of 16-bit weights in 16 bits (_do_optimizer_sanity_check).
 //   - DeepSpeed without a pipeline leaves recomputation of each layer to the model.
 //   - The export for PyTorch takes every plan.
 func (j *Job) restrictions(trainer string) ([]costmodel.Restriction, error) {
@@ -48,10 +57,13 @@ func (j *Job) restrictions(trainer string) ([]costmodel.Restriction, error) {
 	var all []costmodel.Restriction
 	for _, t := range j.model.Tensors() {
 		for _, s := range shardings {
-			r := costmodel.Restriction{Tensor: t, Sharding: s, Even: true, Undivided: trainer == "megatron" && t > 1 && !j.options.Sequence}
-			if r.Undivided && without(j.options.Experts) {
+			if trainer == "megatron" && t > 1 && !j.options.Sequence && j.model.Mixture() {
 				continue
 			}
+			if trainer == "deepspeed" && s == Replicated && j.model.Choices().States == costmodel.Mixed {
+				continue
+			}
+			r := costmodel.Restriction{Tensor: t, Sharding: s, Even: true}
 			all = append(all, j.recomputing(trainer, r, checkpoints, free)...)
 		}
 	}
@@ -92,10 +104,12 @@ func without(degrees []int) bool { return len(degrees) > 0 && !slices.Contains(d
 func (j *Job) unrestricted(trainer string, shardings []Sharding, checkpoints []string) error {
 	least := j.options.LeastStages
 	switch {
+	case trainer == "deepspeed" && slices.Equal(shardings, []Sharding{Replicated}):
+		return fmt.Errorf("%w: deepspeed sums gradients in 16 bits without ZeRO, but sharding none and mixed precision are asked for; allow another sharding, or bf16", ErrInfeasible)
 	case trainer == "deepspeed" && checkpoints[0] == "selective":
 		return fmt.Errorf("%w: a pipeline of deepspeed recomputes whole layers, but checkpoint selective and at least %d stages are asked for", ErrInfeasible, least)
-	case without(j.options.Experts) && !j.options.Sequence:
-		return fmt.Errorf("%w: megatron divides experts at a tensor degree only with sequence parallelism, which is not asked for", ErrInfeasible)
+	case trainer == "megatron" && j.model.Mixture() && !j.options.Sequence && !slices.Contains(j.model.Tensors(), 1):
+		return fmt.Errorf("%w: megatron trains experts at a tensor degree only with sequence parallelism, which is not asked for", ErrInfeasible)
 	}
 	return fmt.Errorf("%w: %s shards gradients and weights only in one stage, but sharding %v and at least %d stages are asked for", ErrInfeasible, trainer, shardings, least)
 }

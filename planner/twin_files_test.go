@@ -158,6 +158,8 @@ func (c *twinCase) flags() string {
 	precision, overlap := "mixed", fmt.Sprint(o.Compute)
 	if o.W == 4 {
 		precision = "fp32"
+	} else if o.G == 2 {
+		precision = "bf16"
 	}
 	if o.Off {
 		overlap = "off"

@@ -115,9 +115,9 @@ type twinOptions struct {
 	W, G, O                float64 // bytes of a parameter: weights, gradients, optimizer
 
 	// The calibration: factors, and what devices hold beside the model.
-	Devices                     map[string]float64
-	Links, Activations, Working float64
-	Beside, BesideShare, Margin float64
+	Devices                                map[string]float64
+	Links, Activations, Gradients, Working float64
+	Beside, BesideShare, Margin            float64
 }
 
 func (o *twinOptions) compute(device string) float64 {

@@ -87,12 +87,13 @@ func (c *twinCase) layer(s *twinStage, g *twinGroup, layer int) (twinLayerPrice,
 	}
 	pieces := c.pieces(s, g, layer, n, t)
 	for _, x := range pieces {
-		states, share := o.W+o.G+o.O, x.share
+		held, share := o.Gradients*o.G, x.share
+		states := o.W + held + o.O
 		switch st.Sharding {
 		case "optimizer":
-			states = o.W + o.G + o.O/x.holders
+			states = o.W + held + o.O/x.holders
 		case "gradients":
-			states = o.W + (o.G+o.O)/x.holders
+			states = o.W + (held+o.O)/x.holders
 			p.working += x.parameters * o.G
 		case "full":
 			states /= x.holders

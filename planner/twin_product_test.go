@@ -22,7 +22,7 @@ import (
 
 func newTwin(seed uint64) *twinCase {
 	c := twinRandom(rand.New(rand.NewPCG(seed, 5)))
-	c.Options.Links, c.Options.Activations, c.Options.Working = 1, 1, 1
+	c.Options.Links, c.Options.Activations, c.Options.Gradients, c.Options.Working = 1, 1, 1, 1
 	if seed%5 > 2 {
 		c.reschedule(rand.New(rand.NewPCG(seed, 7)), seed%5 == 3)
 	}
@@ -65,7 +65,7 @@ func (c *twinCase) calibrate(rng *rand.Rand) {
 	o.Devices = map[string]float64{c.Cluster.Classes[0].Device: twinScale(rng, 0.5, 2), "another": 7}
 	o.Links, o.Activations, o.Working = twinScale(rng, 0.3, 3), twinScale(rng, 0.5, 2), twinScale(rng, 0.2, 5)
 	o.Beside, o.Margin = twinScale(rng, 1e6, 1e9), twinPick(rng, 0, 0.03)
-	o.BesideShare = twinPick(rng, 0, 0.01, 0.25)
+	o.BesideShare, o.Gradients = twinPick(rng, 0, 0.01, 0.25), twinPick(rng, 1.0, 3)
 	for i, l := range c.Layers {
 		for _, runs := range l.Runs {
 			for k := range runs {
@@ -263,7 +263,7 @@ func (c *twinCase) newJob() (*planner.Job, error) {
 	}
 	o := &c.Options
 	options := planner.Options{GlobalBatches: []int{c.Plan.GlobalBatch}, Memory: o.Memory, Reserve: o.Reserve, Sequence: o.Sequence}
-	options.Calibration = costmodel.Calibration{Compute: o.Devices, Links: o.Links, Activations: o.Activations, Working: o.Working, Context: o.Beside, ContextShare: o.BesideShare, Margin: o.Margin}
+	options.Calibration = costmodel.Calibration{Compute: o.Devices, Links: o.Links, Activations: o.Activations, Gradients: o.Gradients, Working: o.Working, Context: o.Beside, ContextShare: o.BesideShare, Margin: o.Margin}
 	options.States.Weights, options.States.Gradients, options.States.Optimizer = o.W, o.G, o.O
 	options.Overlap.Compute, options.Overlap.Communication, options.Overlap.Off = o.Compute, o.Communication, o.Off
 	job, err := planner.NewJob(profile, topology, options)

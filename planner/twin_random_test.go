@@ -168,7 +168,7 @@ func twinStrategies(rng *rand.Rand, c *twinCluster, s *twinStage) {
 }
 
 func twinRandomOptions(rng *rand.Rand) twinOptions {
-	o := twinOptions{Memory: 1, Compute: 1.1256, Communication: 1.1256, W: 2, G: 2, O: 12}
+	o := twinOptions{Memory: 1, Compute: 1.1256, Communication: 1.1256, W: 2, G: 4, O: 12}
 	if twinChance(rng, 0.5) {
 		o.W, o.G, o.O = 4, 4, 8
 	}

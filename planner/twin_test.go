@@ -183,6 +183,14 @@ func (c *twinCase) convert(s *twinStage) float64 {
 	return sum
 }
 
+// parts is into how many parts the devices of a replica divide what it sends.
+func (c *twinCase) parts(g *twinGroup) float64 {
+	if c.Options.Sequence || c.Options.DeepSpeed {
+		return float64(g.Tensor)
+	}
+	return 1
+}
+
 // send is the time of passing a micro-batch on to the next stage, and its gradient back.
 func (c *twinCase) send(i int) float64 {
 	if i == len(c.Plan.Stages)-1 {
@@ -197,7 +205,7 @@ func (c *twinCase) send(i int) float64 {
 		if (a.First+a.Count-1)/per == machine && b.First/per == machine && (b.First+b.Count-1)/per == machine {
 			c.see("send in a machine")
 			_, _, k := c.replicas(s, a, twinStrategy{})
-			return 2 * c.time(c.Cluster.inside(a.Class), out*float64(k)/c.context())
+			return 2 * c.time(c.Cluster.inside(a.Class), out*float64(k)/c.context()/c.parts(a))
 		}
 	}
 	c.see("send between machines")
@@ -206,9 +214,9 @@ func (c *twinCase) send(i int) float64 {
 		g := &s.Groups[j]
 		_, _, k := c.replicas(s, g, twinStrategy{})
 		_, most := c.Cluster.place(g)
-		replicas := float64(most) / float64(g.Tensor)
+		devices := float64(most)
 		for _, to := range next.Groups {
-			longest = max(longest, 2*c.time(c.Cluster.between(g.Class, to.Class), out*float64(k)*replicas))
+			longest = max(longest, 2*c.time(c.Cluster.between(g.Class, to.Class), out*float64(k)/c.parts(g)*devices))
 		}
 	}
 	return longest

@@ -118,8 +118,8 @@ func (f *floorer) pure(k *kindFloors, class, n int) {
 		}
 		for _, g := range places[t] { // the group's tensor degree decides what is sent, even if no layer has that degree
 			machines, most := f.Place(g)
-			share := float64(g.Shares[0])
-			send := [2]float64{share * float64(most) / float64(t), 0}
+			share := float64(g.Shares[0]) / f.Divisor(t)
+			send := [2]float64{share * float64(most), 0}
 			if n < c.PerMachine && machines == 1 {
 				send[1] = share / float64(f.Spread().Context)
 			}
@@ -227,7 +227,7 @@ func (f *floorer) share(class, t, k int, m machines) kindFloors {
 	}
 	layers := f.none()
 	layers.mixed, layers.devices, layers.replica = true, float64(f.samples*t)/float64(k), float64(t)
-	layers.send, layers.fill = [][2]float64{{float64(k), 0}}, math.Ceil(float64(f.samples)/float64(m.limit-1))
+	layers.send, layers.fill = [][2]float64{{float64(k) * float64(t) / f.Divisor(t), 0}}, math.Ceil(float64(f.samples)/float64(m.limit-1))
 	for kind, l := range f.first {
 		if slices.Contains(f.degrees(l, class), t) && !f.Divides(l) {
 			h := f.Hold(l, t, devices, func(bytes float64) float64 { return f.across(class, float64(m.least), bytes*float64(t)) }, nil)
@@ -325,15 +325,20 @@ func (f *floorer) sendFloor(class int, ways [][2]float64, bytes float64) float64
 }
 
 // receiveFloor is the least time to receive samples of so many bytes and to send their gradients back. Whole samples come
-// over at most one link for each machine, or from within the machine.
+// over at most one link for each machine, or from within the machine, where devices may divide them.
 func (f *floorer) receiveFloor(class int, within bool, bytes float64) float64 {
 	least := math.Inf(1)
-	samples := max(1, float64(f.samples)/float64(f.machines()))
+	whole := 1.0
+	for class := range f.classes {
+		whole = min(whole, 1/f.Divisor(1+len(f.Wides(class))*f.Count())) // a replica over machines sends part of a sample from each
+	}
+	samples := max(whole, float64(f.samples)/float64(f.machines()))
 	for other := range f.classes {
 		least = min(least, f.Between(other, class).Floor(bytes*samples))
 	}
 	if within {
-		samples = max(1, float64(f.samples)/float64(f.classes[class].PerMachine-1))
+		others := f.classes[class].PerMachine - 1
+		samples = max(1/f.Divisor(others), float64(f.samples)/float64(others))
 		least = min(least, f.Inside(class).Floor(bytes*samples/float64(f.Spread().Context)))
 	}
 	return 2 * f.options.Calibration.Links * least

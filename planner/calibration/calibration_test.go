@@ -212,14 +212,14 @@ func TestFile(t *testing.T) {
 		t.Error(d)
 	}
 	c, err := got.Of([]string{"big"})
-	if err != nil || c.Compute["big"] != f.Devices["big"] || c.Links != f.Links || c.Context != f.Context || c.ContextShare != 0 || c.Activations != f.Activations || c.Working != f.Working || c.Margin != f.Margin {
+	if err != nil || c.Compute["big"] != f.Devices["big"] || c.Links != f.Links || c.Context != f.Context || c.ContextShare != 0 || c.Activations != f.Activations || c.Gradients != 1 || c.Working != f.Working || c.Margin != f.Margin {
 		t.Errorf("%+v %v", c, err)
 	}
 	if _, err := got.Of([]string{"big", "little"}); !errors.Is(err, errFile) || !strings.Contains(err.Error(), "no measured plan used little, which the cluster has; it has [big]") {
 		t.Error(err)
 	}
 	f.Activations, f.Working, f.Context, f.Margin = 0, 0, 0, 0
-	if c, err = f.Of([]string{"big"}); err != nil || c.Context != 5e9 || c.ContextShare != 0.25 || c.Activations != 1.1 {
+	if c, err = f.Of([]string{"big"}); err != nil || c.Context != 5e9 || c.ContextShare != 0.25 || c.Activations != 1.1 || c.Gradients != 3 {
 		t.Errorf("without measured memory: %+v %v", c, err)
 	}
 }

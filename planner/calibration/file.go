@@ -76,7 +76,7 @@ func (f *File) Of(devices []string) (costmodel.Calibration, error) {
 	}
 	c.Compute, c.Links = f.Devices, f.Links
 	if f.Context > 0 {
-		c.Activations, c.Working, c.Context, c.ContextShare, c.Margin = f.Activations, f.Working, f.Context, 0, f.Margin
+		c.Activations, c.Gradients, c.Working, c.Context, c.ContextShare, c.Margin = f.Activations, 1, f.Working, f.Context, 0, f.Margin
 	}
 	return c, nil
 }

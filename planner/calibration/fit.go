@@ -36,7 +36,7 @@ func calibrate(rows []Measured) (costmodel.Calibration, error) {
 		bytes := contextOf(rows)
 		memory := func(x []float64) costmodel.Calibration { // from logarithms: of activations, of the bytes that the model does not use, and of buffers
 			m := c
-			m.Activations, m.Context, m.ContextShare, m.Working = costmodel.Uncalibrated().Activations*math.Exp(x[0]), bytes*math.Exp(x[1]), 0, math.Exp(x[2])
+			m.Activations, m.Gradients, m.Context, m.ContextShare, m.Working = c.Activations*math.Exp(x[0]), 1, bytes*math.Exp(x[1]), 0, math.Exp(x[2])
 			return m
 		}
 		c = memory(least([][]float64{steps(0.5, 0.1), steps(1, 0.25), steps(2, 0.5)}, func(x []float64) float64 {

@@ -298,9 +298,9 @@ func TestSend(t *testing.T) {
 	// A stage of two machines sends from each of them: four replicas of one sample.
 	c = priceOf(t, m, 16, 8, on(0, 2, plain, groupOf(0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1)), on(2, 3, plain, groupOf(1, 0, 1, 8)))
 	same(t, "two machines", c.Stages[0].Send, 2*(8+4*80/50.0))
-	// Two replicas of two devices share a machine's link; the larger share counts. To a and b, the slower path counts.
+	// Two replicas of two devices, each of which sends all, share a machine's link; the larger share counts. To a and b, the slower path counts.
 	c = priceOf(t, m, 16, 4, on(0, 1, plain, groupOf(0, 0, 2, 3, 1)), on(1, 3, plain, groupOf(0, 4, 1, 3), groupOf(1, 0, 1, 1)))
-	same(t, "to two classes", c.Stages[0].Send, 2*(8+2*40*3/50.0))
+	same(t, "to two classes", c.Stages[0].Send, 2*(8+4*40*3/50.0))
 	// From a mixed stage: a sends 2 x 40 to b over 8 s and 50 kB/s, b sends 40 to b over 10 s and 50 kB/s.
 	c = priceOf(t, m, 16, 3, on(0, 1, plain, groupOf(0, 0, 1, 2), groupOf(1, 0, 1, 1)), on(1, 3, plain, groupOf(1, 2, 1, 3)))
 	same(t, "from two classes", c.Stages[0].Send, 2*max(8+80/50.0, 10+40/50.0))

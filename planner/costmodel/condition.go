@@ -202,7 +202,7 @@ func (c *Condition) Kind(shape int) int {
 }
 
 // Boundary implements search.Costs; see links.send.
-func (c *Condition) Boundary(layer, shape, next int, used []int) (busy, sum float64) {
+func (c *Condition) Boundary(layer, shape, next int, used []int) search.Sending {
 	groups := c.configurations[shape].groups
 	class := groups[0].Class
 	// The next stage begins in the machine in which this one ends.
@@ -213,6 +213,14 @@ func (c *Condition) Boundary(layer, shape, next int, used []int) (busy, sum floa
 			to = append(to, other)
 		}
 	}
-	s := c.send(groups, c.input(layer), to, together)
-	return s, s
+	return c.sending(c.send(groups, c.input(layer), to, together))
+}
+
+// sending says what a transfer forth and back counts for. Beside computing it lengthens no step, and each direction carries one
+// micro-batch at a time.
+func (m *Model) sending(seconds float64) search.Sending {
+	if m.beside {
+		return search.Sending{Passing: seconds, Link: seconds / 2}
+	}
+	return search.Sending{Busy: seconds, Passing: seconds}
 }

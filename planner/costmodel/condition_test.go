@@ -94,9 +94,16 @@ func TestCondition(t *testing.T) {
 		used []int
 		want float64
 	}{{a2, []int{2, 0}, 2 * 1.08}, {a2, []int{4, 0}, 2 * 7.6}, {a4, []int{4, 0}, 2 * 7.6}, {b2, []int{0, 2}, 2 * (8 + 160/50.0)}, {b2, []int{2, 2}, 2 * (8 + 160/50.0)}} {
-		busy, sum := c.Boundary(1, a2, c.Kind(b.next), b.used)
-		same(t, fmt.Sprintf("boundary to %v, %v used", c.shapes[b.next], b.used), busy, b.want)
-		same(t, "the same in the sum", sum, b.want)
+		s := c.Boundary(1, a2, c.Kind(b.next), b.used)
+		same(t, fmt.Sprintf("boundary to %v, %v used", c.shapes[b.next], b.used), s.Busy, b.want)
+		same(t, "the same in the sum", s.Passing, b.want)
+		blocking := c.Model
+		c.Model = blocking.Beside()
+		s = c.Boundary(1, a2, c.Kind(b.next), b.used)
+		c.Model = blocking
+		same(t, "beside computing", s.Busy, 0)
+		same(t, "the same in the sum", s.Passing, b.want)
+		same(t, "one way", s.Link, b.want/2)
 	}
 }
 

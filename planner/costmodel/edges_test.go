@@ -308,17 +308,38 @@ func TestLeastOfOneLayer(t *testing.T) {
 	}
 }
 
+// What one replica holds is not sharded, whether the degree is the group's or the layer's.
+func TestUnshard(t *testing.T) {
+	m := handModel(t, Options{})
+	for _, c := range []struct {
+		replicas, layers int
+		want             Sharding
+	}{{1, 0, Replicated}, {2, 0, Full}, {2, 2, Replicated}} {
+		s := on(0, 2, Strategy{Tensor: c.layers, Sharding: Full}, groupOf(0, 0, 1, make([]int, c.replicas)...))
+		if m.Unshard(&s); s.Strategies[0].Sharding != c.want || s.Strategies[1].Sharding != c.want {
+			t.Errorf("%+v: %v", c, s.Strategies)
+		}
+	}
+}
+
 // A tensor degree that all layers share becomes the group's.
 func TestUseGroupTensor(t *testing.T) {
 	s := on(0, 2, Strategy{Tensor: 2, Sharding: Full}, groupOf(0, 0, 1, 2, 2, 1, 1))
-	s.useGroupTensor(6)
+	s.useGroupTensor(6, false)
 	if g := s.Groups[0]; g.Replicas != 2 || g.Tensor != 2 || !slices.Equal(g.Shares, []int{3, 3}) || s.Strategies[0] != (Strategy{Sharding: Full}) || s.Strategies[1].Tensor != 0 {
 		t.Errorf("%+v", s)
+	}
+	// Not if every device sends whole samples, and would then send more of them.
+	for tensor, want := range map[int]int{1: 1, 2: 2, 4: 2} {
+		s := on(0, 2, Strategy{Tensor: 2}, groupOf(0, 0, tensor, make([]int, 4/tensor)...))
+		if s.useGroupTensor(4, true); s.Groups[0].Tensor != want {
+			t.Errorf("%d: %+v", tensor, s)
+		}
 	}
 	for _, tensors := range [][2]int{{2, 0}, {0, 2}, {0, 0}} {
 		s := on(0, 2, Strategy{}, groupOf(0, 0, 1, 2, 2))
 		s.Strategies[0].Tensor, s.Strategies[1].Tensor = tensors[0], tensors[1]
-		s.useGroupTensor(4)
+		s.useGroupTensor(4, false)
 		if g := s.Groups[0]; g.Replicas != 2 || g.Tensor != 1 || s.Strategies[0].Tensor != tensors[0] || s.Strategies[1].Tensor != tensors[1] {
 			t.Errorf("%v: %+v", tensors, s)
 		}

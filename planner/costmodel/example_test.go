@@ -32,5 +32,5 @@ func Example() {
 	}
 	fmt.Printf("%.2f s; %s of each %s\n", cost.Seconds, costmodel.Bytes(cost.Stages[0].Memory[0].Peak()), cost.Stages[0].Memory[0].Device)
 	// Output:
-	// 3.63 s; 13.25 GiB of each a100-40
+	// 3.64 s; 13.63 GiB of each a100-40
 }

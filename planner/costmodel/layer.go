@@ -92,7 +92,9 @@ func (m *Model) OnDevice(a *DeviceLayer, y Strategy) (x Times, u Memory) {
 	if y.Checkpoint {
 		x.gatherBackward += a.ToAll
 	}
-	u.States = h.states(o.States, y.Sharding) + a.Run.Fixed
+	held := o.States
+	held.Gradients *= o.Calibration.Gradients
+	u.States = h.states(held, y.Sharding) + a.Run.Fixed
 	k, activations := float64(a.Share)/float64(m.spread.Context), o.Calibration.Activations
 	input, freed := m.input(a.Layer)*k, activations*a.Run.Freed*k
 	u.Activations = activations * a.Run.Activation * k

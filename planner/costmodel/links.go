@@ -12,6 +12,7 @@ type links struct {
 	inside  []cluster.Path   // between devices of a machine of each class
 	between [][]cluster.Path // between machines of two classes
 	factor  float64          // of all times, by calibration
+	divided bool             // the devices of a replica divide what it sends
 }
 
 // Inside is the path between devices of a machine of a class.
@@ -112,20 +113,27 @@ func (m *links) convert(groups []Group, samples int, sample float64, from, to St
 	return 2 * m.factor * path.Seconds(bytes)
 }
 
+// Divisor is what each device of a replica divides the replica's share by to send it on.
+func (m *links) Divisor(tensor int) float64 {
+	if m.divided {
+		return float64(tensor)
+	}
+	return 1
+}
+
 // send is the seconds to send a micro-batch from a stage to the next one, which is on the classes to, and its gradient back. sample
-// is the bytes of a sample. Every replica sends its share; the replicas of a machine share its link, unless both stages lie in
-// one machine (together).
+// is the bytes of a sample. Every device of a replica sends the replica's share, or its part of that; the devices of a machine share its
+// link, unless both stages lie in one machine (together).
 func (m *links) send(groups []Group, sample float64, to []int, together bool) float64 {
 	longest := 0.0
 	for _, g := range groups {
-		bytes := sample * float64(slices.Max(g.Shares))
+		bytes := sample * float64(slices.Max(g.Shares)) / m.Divisor(g.Tensor)
 		if together {
 			return 2 * m.factor * m.inside[g.Class].Seconds(bytes/float64(m.spread.Context))
 		}
 		_, most := m.Place(g)
-		bytes *= float64(most) / float64(g.Tensor)
 		for _, other := range to {
-			longest = max(longest, m.between[g.Class][other].Seconds(bytes))
+			longest = max(longest, m.between[g.Class][other].Seconds(bytes*float64(most)))
 		}
 	}
 	return 2 * m.factor * longest

@@ -18,6 +18,7 @@ type Model struct {
 	options  Options
 	warnings []string
 	even     bool    // replicas of a stage take equal shares
+	beside   bool    // stages compute while they send
 	late     late    // which gradients are exchanged after the last backward pass
 	tied     float64 // elements that the last layer shares with the first
 	alone    *Model  // the model of plans of one stage; nil: this one
@@ -30,7 +31,7 @@ func New(p *layerprofile.Profile, t *cluster.Topology, o Options) (*Model, error
 		return nil, err
 	}
 	m := &Model{layers: newLayers(p), options: o}
-	m.topology, m.spread, m.factor = t, Spread{1, 1}, o.Calibration.Links
+	m.topology, m.spread, m.factor, m.divided = t, Spread{1, 1}, o.Calibration.Links, o.Sequence
 	for _, w := range p.Warnings {
 		// Other devices of the profile do not matter.
 		device, _, _ := strings.Cut(w, ",")

@@ -22,6 +22,7 @@ type Options struct {
 	Contexts      []int // degrees of context parallelism to try; default: all that divide a machine, if the profile has context_bytes
 	Experts       []int // degrees of expert parallelism to try; default: all that divide the experts of every layer that has any
 	Sequence      bool  // layers with a tensor degree are trained sequence-parallel, too
+	Unsequenced   bool  // they are not, even by a trainer that does so unless told otherwise: Megatron-LM
 	LeastStages   int   // default 1
 	MostStages    int   // default: the number of layers
 
@@ -40,9 +41,11 @@ type Options struct {
 // States are the bytes that training holds for each parameter.
 type States struct{ Weights, Gradients, Optimizer float64 }
 
-// Mixed is 16-bit weights and gradients with Adam's moments and a master copy in 32 bits; Full32 is all in 32 bits.
+// Mixed is 16-bit weights, and gradients, Adam's moments and a master copy in 32 bits. BF16 sums gradients in 16 bits, too, which
+// loses what micro-batches add to large sums. Full32 is all in 32 bits.
 var (
-	Mixed  = States{2, 2, 12}
+	Mixed  = States{2, 4, 12}
+	BF16   = States{2, 2, 12}
 	Full32 = States{4, 4, 8}
 )
 

@@ -134,7 +134,7 @@ func TestLayerThatAMixedStageHolds(t *testing.T) {
 	if err := p.Finish("hand"); err != nil {
 		t.Fatal(err)
 	}
-	m, err := New(p, top, Options{GlobalBatches: []int{4}, Shardings: []Sharding{Optimizer}})
+	m, err := New(p, top, Options{GlobalBatches: []int{4}, Shardings: []Sharding{Optimizer}, States: BF16})
 	if err != nil {
 		t.Fatal(err)
 	}

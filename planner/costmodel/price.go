@@ -24,7 +24,7 @@ func (c *Condition) Stages(k search.Candidate) (stages []Stage) {
 		for _, number := range c.strategiesOf(choice) {
 			stage.Strategies = append(stage.Strategies, f.strategies[number])
 		}
-		stage.useGroupTensor(c.MicroBatch)
+		stage.useGroupTensor(c.MicroBatch, len(stages) > 0 && !c.divided)
 		stages = append(stages, stage)
 	}
 	slices.Reverse(stages)
@@ -104,9 +104,9 @@ func (m *Model) priceStages(globalBatch, microBatch int, stages []Stage, known *
 		}
 		cost.Timings[i] = timing
 		cost.Stages = append(cost.Stages, s)
-		step := s.Step() + s.Send
-		front = search.Front{Max: max(front.Max, step+received), Sum: front.Sum + step, PerIteration: max(front.PerIteration, s.Sync+s.Update), Stages: i + 1}
-		received = s.Send
+		b := m.sending(s.Send)
+		front = search.Front{Max: max(front.Max, s.Step()+b.Busy+received, b.Link), Sum: front.Sum + s.Step() + b.Passing, PerIteration: max(front.PerIteration, s.Sync+s.Update), Stages: i + 1}
+		received = b.Busy
 	}
 	cost.Seconds = c.Total(front) * float64(globalBatch)
 	return cost, all, nil

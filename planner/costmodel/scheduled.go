@@ -1,6 +1,10 @@
 package costmodel
 
-import "evenkeel/planner/pipeline"
+import (
+	"math"
+
+	"evenkeel/planner/pipeline"
+)
 
 // held is the bytes that a micro-batch holds on a device of each group: kept until its backward pass; whole from there to a
 // separate pass for the gradients of the weights, as recomputed activations are kept for that pass.
@@ -79,6 +83,48 @@ func mostHeld(order []pipeline.Operation, all []held, g int) float64 {
 func (c *Cost) Simulate() ([][]pipeline.Operation, error) {
 	ops, _, err := pipeline.Simulate(c.Timings, c.Orders, c.Overlap)
 	return ops, err
+}
+
+// Ahead is a warm-up for H-1F1B, at least that of 1F1B, and the seconds of an iteration by it, by formula. Of stages i and j after it, i
+// begins warmup[i] - warmup[j] + 1 micro-batches while one goes from i to j and back. So their pace is at least that trip divided by this
+// number. The warm-up is the shortest for the pace of the busiest stage or link or, where memory is short, for one that fits.
+func (c *Cost) Ahead(microBatches int) (warmup []int, seconds float64) {
+	n, pace, once := len(c.Timings), math.SmallestNonzeroFloat64, 0.0 // layers may take no time
+	trips, most := make([][]float64, n), make([]float64, n)
+	for i, t := range c.Timings {
+		pace, once = max(pace, t.Forward+t.Backward, t.SendNext), max(once, c.Stages[i].Sync+c.Stages[i].Update)
+		trip := 0.0
+		for _, t := range c.Timings[i:] {
+			trips[i] = append(trips[i], trip+t.Forward+t.Backward)
+			trip += t.Forward + t.Backward + 2*t.SendNext
+		}
+		most[i] = float64(microBatches)
+		for _, u := range c.Stages[i].Memory {
+			if held := u.Activations / float64(pipeline.InFlight(i, n, microBatches)); held > 0 {
+				most[i] = min(most[i], (u.Limit-u.States-u.Working)/held*(1-1e-9))
+			}
+		}
+	}
+	warmup = make([]int, n)
+	for busiest, fits := pace, false; !fits; pace *= 1.02 {
+		longest := busiest
+		fits = true
+		for i := n - 1; i >= 0; i-- {
+			own := pipeline.InFlight(i, n, microBatches)
+			warmup[i] = own
+			for k, trip := range trips[i][1:] {
+				warmup[i] = max(warmup[i], min(microBatches, warmup[i+1+k]-1+int(math.Ceil(trip/pace))))
+			}
+			for k, trip := range trips[i] {
+				if warmup[i] < microBatches {
+					longest = max(longest, trip/float64(warmup[i]-warmup[i+k]+1))
+				}
+			}
+			fits = fits && (warmup[i] == own || float64(warmup[i]) <= most[i])
+		}
+		seconds = trips[0][n-1] + float64(microBatches-1)*longest + once
+	}
+	return warmup, seconds
 }
 
 // Simulated is the simulated seconds of an iteration under 1F1B. Errors wrap pipeline.ErrPipeline.

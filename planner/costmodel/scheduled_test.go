@@ -1,6 +1,7 @@
 package costmodel
 
 import (
+	"slices"
 	"testing"
 
 	"evenkeel/planner/pipeline"
@@ -48,4 +49,39 @@ func TestScheduledMemory(t *testing.T) {
 		same(t, "interleaved", i.Stages[k].Memory[0].Activations, (3*40+2*120)*1e3)
 		same(t, "interleaved states", i.Stages[k].Memory[0].States, c.Stages[0].Memory[0].States*5/3)
 	}
+}
+
+// Three stages of 3 s that take 3, 1.5 and 0 s to send one way. A micro-batch is back in the second from the third after 9 s, in the first from the
+// second after 12, from the third after 18 s: they begin with 6, 3 and 1 forward passes if memory allows, and none waits. With room for 5 in the
+// first it waits for the trip.
+func TestAheadByHand(t *testing.T) {
+	c := &Cost{Timings: []pipeline.Timing{{Forward: 1, Backward: 2, SendNext: 3}, {Forward: 1, Backward: 2, SendNext: 1.5}, {Forward: 1, Backward: 2}}}
+	for range 3 {
+		c.Stages = append(c.Stages, StageCost{Sync: 0.25, Update: 0.5, Memory: []Usage{{Limit: 100}}})
+	}
+	check := func(microBatches int, want []int, seconds float64) {
+		t.Helper()
+		warmup, got := c.Ahead(microBatches)
+		if !slices.Equal(warmup, want) {
+			t.Errorf("%v, want %v", warmup, want)
+		}
+		same(t, "by formula", got, seconds)
+		orders, err := pipeline.OrdersAhead(warmup, microBatches)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, simulated, err := pipeline.Simulate(c.Timings, orders, true)
+		if simulated += 0.75; err != nil || simulated < seconds*0.99 || simulated > 1.03*seconds {
+			t.Errorf("simulated %v, by formula %v: %v", simulated, seconds, err)
+		}
+	}
+	check(100, []int{6, 3, 1}, 18+99*3+0.75)
+	check(4, []int{4, 3, 1}, 18+3*3+0.75)
+	check(2, []int{2, 2, 1}, 18+3+0.75)
+	c.Stages[0].Memory = []Usage{{Limit: 100, States: 10, Working: 5, Activations: 50}, {Limit: 100, States: 5, Working: 10, Activations: 42}} // of 3 in flight
+	check(100, []int{5, 3, 1}, 18+99*4+0.75)
+	c.Stages[1].Memory[0] = Usage{Limit: 100, Activations: 80}
+	check(100, []int{4, 2, 1}, 18+99*4.5+0.75)
+	c.Timings[0].SendNext = 4
+	check(100, []int{5, 2, 1}, 20+99*4.5+0.75)
 }

@@ -32,7 +32,7 @@ func inventedModel(rng *rand.Rand, layers int) (*Model, error) {
 		o.Shardings = []Sharding{Sharding(j.Sharding)}
 	}
 	if rng.IntN(2) == 0 {
-		o.Calibration = Calibration{Compute: map[string]float64{"fast": 1.4}, Links: 0.5 + rng.Float64(), Activations: 1.2, Working: 2, Context: 400, ContextShare: 0.1, Margin: 0.02}
+		o.Calibration = Calibration{Compute: map[string]float64{"fast": 1.4}, Links: 0.5 + rng.Float64(), Activations: 1.2, Gradients: 1.5, Working: 2, Context: 400, ContextShare: 0.1, Margin: 0.02}
 	}
 	return New(j.Profile, j.Topology, o)
 }
@@ -157,6 +157,9 @@ func TestSearchIsExact(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if seed%3 == 2 {
+			m = m.Beside()
+		}
 		want, leaves := bruteForce(m)
 		plans += leaves
 		got, conditions, err := find(m)
@@ -173,11 +176,11 @@ func TestSearchIsExact(t *testing.T) {
 		if best := got.Best[0].Total; math.Abs(best-want) > 1e-9*want || best > got.Bound*(1+1e-9) {
 			t.Fatalf("seed %d: %v, bound %v; brute force finds %v", seed, best, got.Bound, want)
 		}
-		// What the search counted is what the stages cost.
+		// The stages cost what the search counted, or less, where a stage whose layers all have another tensor degree sends less by it.
 		c := conditions[got.Best[0].Condition]
 		stages := c.Stages(got.Best[0])
 		cost, err := m.Price(c.GlobalBatch, c.MicroBatch, stages)
-		if err != nil || math.Abs(cost.Seconds/float64(c.GlobalBatch)-want) > 1e-9*want {
+		if err != nil || cost.Seconds/float64(c.GlobalBatch) > want*(1+1e-9) || cost.Seconds/float64(c.GlobalBatch) < want*0.9 {
 			t.Fatalf("seed %d: %v, %v; found for %v", seed, cost, err, want)
 		}
 	}

@@ -103,6 +103,11 @@ func (m *Model) checkSpreads() error {
 	return nil
 }
 
+// Mixture says whether some layer is a mixture of experts.
+func (m *Model) Mixture() bool {
+	return slices.ContainsFunc(m.profile.Layers, func(l layerprofile.Layer) bool { return l.Experts > 0 })
+}
+
 // Divides says whether a layer's experts are divided.
 func (m *Model) Divides(l int) bool { return m.spread.Experts > 1 && m.profile.Layers[l].Experts > 0 }
 

@@ -276,9 +276,9 @@ func TestTensorOverMachines(t *testing.T) {
 	// Of two replicas each device has one other, far away; a machine's link carries the rings of its four devices, of an eighth of 300, 600 and 1050.
 	c = priceOf(t, m, 16, 8, on(0, 3, plain, groupOf(0, 0, 8, 4, 4)))
 	same(t, "two replicas", c.Stages[0].Sync, 2*(18+1950/8.0*4/2/100))
-	// A replica of its own beside them: none to exchange with. Half of it lies in a machine, which sends half of 4 x 40, and half of 150/2 of tied gradients.
+	// A replica of its own beside them: none to exchange with. Half of it lies in a machine, whose four devices send all of 4 x 40 each, and half of 150/2 of tied gradients.
 	c = priceOf(t, m, 16, 4, on(0, 1, plain, groupOf(0, 0, 8, 4)), on(1, 3, plain, groupOf(0, 8, 8, 4)))
-	expect(t, "two stages", c.Stages[0], 0.8, 2, 0, 0, 0, 2*(6+80/100.0), 2*(6+37.5/100), 0.1)
+	expect(t, "two stages", c.Stages[0], 0.8, 2, 0, 0, 0, 2*(6+4*160/100.0), 2*(6+37.5/100), 0.1)
 	same(t, "last stage", c.Stages[1].Sync, 2*(6+37.5/100))
 	// All 8 samples of the second layer on 8 devices that take one each of the others: seven eighths of 8 x 40 and of 8 x 80 pass between machines.
 	s := on(0, 3, plain, groupOf(0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1))

@@ -115,10 +115,21 @@ func (s *Stage) classes() []int {
 	return all
 }
 
-// useGroupTensor moves a tensor degree from the strategies to the group if all layers have it.
-func (s *Stage) useGroupTensor(samples int) {
+// Unshard gives layers that one device holds alone the sharding none: there is nothing to divide.
+func (m *Model) Unshard(s *Stage) {
+	s.Strategies = slices.Clone(s.Strategies)
+	for i := range s.Strategies {
+		if n, _, _ := replicas(s.Groups, 1, s.Strategies[i], 0); n*m.spread.Context == 1 {
+			s.Strategies[i].Sharding = Replicated
+		}
+	}
+}
+
+// useGroupTensor moves a tensor degree from the strategies to the group if all layers have it. At a larger degree a stage whose devices
+// send whole samples would send more.
+func (s *Stage) useGroupTensor(samples int, whole bool) {
 	t := s.Strategies[0].Tensor
-	if t == 0 || slices.ContainsFunc(s.Strategies, func(y Strategy) bool { return y.Tensor != t }) {
+	if t == 0 || whole && t > s.Groups[0].Tensor || slices.ContainsFunc(s.Strategies, func(y Strategy) bool { return y.Tensor != t }) {
 		return
 	}
 	g := &s.Groups[0]

@@ -125,6 +125,14 @@ func TestLate(t *testing.T) {
 			t.Errorf("hides: %v, want %v", got, c.hides)
 		}
 	}
+	// Two replicas of two devices send two samples of 40 kB each over one link: all of them from every device, or together.
+	two := []Stage{on(0, 1, plain, groupOf(0, 0, 2, 2, 2)), on(1, 3, plain, groupOf(0, 4, 2, 2, 2))}
+	for _, c := range []struct {
+		m    *Model
+		want float64
+	}{{m, 2 * (6 + 4*80/100.0)}, {late, 2 * (6 + 2*80/100.0)}, {m.Sequential(), 2 * (6 + 2*80/100.0)}} {
+		same(t, "send", priceOf(t, c.m, 16, 4, two...).Stages[0].Send, c.want)
+	}
 	if overlap.Overlap.Off = true; handModel(t, overlap).Hides(1, Optimizer) || late.Tied() || late.Late().Hides(2, Full) {
 		t.Error("nothing is hidden")
 	}

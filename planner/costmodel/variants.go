@@ -136,6 +136,12 @@ func (m *Model) Restricted(r Restriction) *Model {
 	})
 }
 
+// Beside is the model by which stages compute while they send. Its plans are for schedules that send ahead.
+func (m *Model) Beside() *Model { return m.with(func(c *Model) { c.beside = true }) }
+
+// IsBeside says whether the model is one of Beside.
+func (m *Model) IsBeside() bool { return m.beside }
+
 // late says for which layers the exchange of gradients, once in an iteration, does not overlap with the backward pass.
 type late int
 
@@ -145,15 +151,20 @@ const (
 	lateAll
 )
 
+// Sequential is the model with sequence parallelism.
+func (m *Model) Sequential() *Model {
+	return m.with(func(c *Model) { c.options.Sequence, c.divided = true, true })
+}
+
 // Late is the model as DeepSpeed trains: in a pipeline, and for layers without sharding, gradients are exchanged after the last
-// backward pass.
+// backward pass. The devices of a replica divide what it sends (pipe_partitioned).
 func (m *Model) Late() *Model {
 	several, alone := *m, *m
 	if m.alone != nil {
 		alone = *m.alone
 	}
 	alone.options.MostStages = 1
-	several.late, alone.late = lateAll, lateUnsharded
+	several.late, several.divided, alone.late = lateAll, true, lateUnsharded
 	several.alone = &alone
 	return &several
 }

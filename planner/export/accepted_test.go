@@ -73,7 +73,7 @@ func megatronAccepts(text string, p *planner.Plan) error {
 	context, experts := max(1, number("--context-parallel-size")), max(1, number("--expert-model-parallel-size"))
 	data := devicesOf(p) / max(1, tensor*stages*context)
 	sharded := on("--use-distributed-optimizer")
-	mixed, overlap := p.Predicted.Precision == "mixed", p.Predicted.Overlap == "on" && data > 1
+	bf16, overlap := p.Predicted.Precision == "bf16", p.Predicted.Overlap == "on" && data > 1
 	virtual := 0 // stages of a device
 	if n := number("--num-layers-per-virtual-pipeline-stage"); n > 0 {
 		if stages < 2 || number("--num-layers")%(stages*n) != 0 {
@@ -94,8 +94,10 @@ func megatronAccepts(text string, p *planner.Plan) error {
 		return fmt.Errorf("context %d, experts %d", context, experts)
 	case (flags["--moe-token-dispatcher-type"] == "alltoall") != (experts > 1):
 		return errors.New("experts are sent to all by all")
-	case data%experts != 0 || experts > 1 && tensor > 1 && !on("--sequence-parallel"):
+	case data%experts != 0 || p.Predicted.Mixture && tensor > 1 && !on("--sequence-parallel"):
 		return fmt.Errorf("experts among %d of %d replicas of %d", experts, data, tensor)
+	case strings.Contains(text, "add --num-experts") != p.Predicted.Mixture:
+		return errors.New("the model's experts")
 	case on("--sequence-parallel") != (p.Predicted.Sequence && tensor > 1):
 		return fmt.Errorf("sequence parallelism: %v", p.Predicted.Sequence)
 	case context*data*tensor*stages != devicesOf(p):
@@ -110,7 +112,7 @@ func megatronAccepts(text string, p *planner.Plan) error {
 		return errors.New("--recompute-method asks for --recompute-granularity full")
 	case on("--use-megatron-fsdp") && (stages > 1 || !on("--no-gradient-accumulation-fusion") || flags["--ckpt-format"] != "fsdp_dtensor"):
 		return errors.New("--use-megatron-fsdp")
-	case on("--bf16") != mixed || on("--grad-reduce-in-bf16") != mixed:
+	case on("--bf16") != (bf16 || p.Predicted.Precision == "mixed") || on("--grad-reduce-in-bf16") != bf16:
 		return fmt.Errorf("precision %s", p.Predicted.Precision)
 	case on("--untie-embeddings-and-output-weights") == p.Predicted.Tied:
 		return fmt.Errorf("tied weights: %v", p.Predicted.Tied)
@@ -129,8 +131,9 @@ func deepSpeedAccepts(text string, p *planner.Plan) error {
 		BF16  struct {
 			Enabled bool `json:"enabled"`
 		} `json:"bf16"`
-		Types map[string]string `json:"data_types"`
-		Zero  struct {
+		Types         map[string]string `json:"data_types"`
+		Communication string            `json:"communication_data_type"`
+		Zero          struct {
 			Stage   int  `json:"stage"`
 			Overlap bool `json:"overlap_comm"`
 		} `json:"zero_optimization"`
@@ -145,7 +148,7 @@ func deepSpeedAccepts(text string, p *planner.Plan) error {
 		return err
 	}
 	k := c.Evenkeel
-	mixed := p.Predicted.Precision == "mixed"
+	dtype := map[string]string{"mixed": "fp32", "bf16": "bf16"}[p.Predicted.Precision]
 	switch {
 	case c.Train != c.Micro*c.Steps*k.Data || c.Train != p.GlobalBatch:
 		return fmt.Errorf("train_batch_size %d is not %d x %d x %d", c.Train, c.Micro, c.Steps, k.Data)
@@ -155,7 +158,7 @@ func deepSpeedAccepts(text string, p *planner.Plan) error {
 		return fmt.Errorf("ZeRO %d in a pipeline", c.Zero.Stage)
 	case (len(k.Tied) == 2) != p.Predicted.Tied || p.Predicted.Tied && (k.Tied[0] != 0 || k.Tied[1] != p.Stages[len(p.Stages)-1].To-1):
 		return fmt.Errorf("tied layers %v", k.Tied)
-	case c.BF16.Enabled != mixed || (c.Types["grad_accum_dtype"] == "bf16") != mixed:
+	case c.BF16.Enabled != (dtype != "") || c.Types["grad_accum_dtype"] != dtype || c.Communication != dtype || dtype == "fp32" && c.Zero.Stage == 0:
 		return fmt.Errorf("precision %s", p.Predicted.Precision)
 	case c.Zero.Overlap != (p.Predicted.Overlap == "on" && c.Zero.Stage > 0 && k.Stages == 1 && k.Data > 1):
 		return fmt.Errorf("overlap %s", p.Predicted.Overlap)
@@ -176,10 +179,11 @@ func TestAssumed(t *testing.T) {
 		{even(2, 4, 4, 2), ""},
 		{predicted(even(2, 4, 4, 2), "", ""), ""},
 		{predicted(even(2, 4, 4, 2), "fp32", "off"), ""},
-		{predicted(even(2, 4, 4, 2), "mixed", "off"), "--bf16 --grad-reduce-in-bf16"},
+		{predicted(even(2, 4, 4, 2), "mixed", "off"), "--bf16"},
+		{predicted(even(2, 4, 4, 2), "bf16", "off"), "--bf16 --grad-reduce-in-bf16"},
 		{predicted(even(2, 4, 4, 2), "fp32", "on"), "--overlap-grad-reduce"},
 		{predicted(sharded(even(2, 4, 4, 2), planner.Optimizer), "fp32", "on"), "--overlap-grad-reduce --overlap-param-gather"},
-		{predicted(sharded(even(1, 4, 4, 2), planner.Full), "mixed", "on"), "--bf16 --grad-reduce-in-bf16 --overlap-grad-reduce --overlap-param-gather"},
+		{predicted(sharded(even(1, 4, 4, 2), planner.Full), "mixed", "on"), "--bf16 --overlap-grad-reduce --overlap-param-gather"},
 	} {
 		text, _ := write(t, "megatron", c.p, Options{})
 		var got []string

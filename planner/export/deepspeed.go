@@ -11,15 +11,16 @@ import (
 // deepSpeed is a DeepSpeed configuration. Settings that DeepSpeed takes as arguments in Python stand under "evenkeel", a key that it does
 // not read.
 type deepSpeed struct {
-	Train        int               `json:"train_batch_size"`
-	Micro        int               `json:"train_micro_batch_size_per_gpu"`
-	Accumulation int               `json:"gradient_accumulation_steps"`
-	BF16         map[string]bool   `json:"bf16,omitempty"`
-	Types        map[string]string `json:"data_types,omitempty"`
-	Zero         zero              `json:"zero_optimization"`
-	Tensor       map[string]int    `json:"tensor_parallel,omitempty"`
-	Pipeline     map[string]int    `json:"pipeline,omitempty"`
-	Evenkeel     arguments         `json:"evenkeel"`
+	Train         int               `json:"train_batch_size"`
+	Micro         int               `json:"train_micro_batch_size_per_gpu"`
+	Accumulation  int               `json:"gradient_accumulation_steps"`
+	BF16          map[string]bool   `json:"bf16,omitempty"`
+	Types         map[string]string `json:"data_types,omitempty"`
+	Communication string            `json:"communication_data_type,omitempty"`
+	Zero          zero              `json:"zero_optimization"`
+	Tensor        map[string]int    `json:"tensor_parallel,omitempty"`
+	Pipeline      map[string]int    `json:"pipeline,omitempty"`
+	Evenkeel      arguments         `json:"evenkeel"`
 }
 
 type zero struct {
@@ -100,12 +101,15 @@ func writeDeepSpeed(f *rendering) error {
 	return nil
 }
 
-// deepSpeedAssumed switches on what the prediction assumes. By default bf16 training sums gradients in 32 bits. A pipeline reduces them
+// deepSpeedAssumed switches on what the prediction assumes. By default DeepSpeed sums and exchanges gradients as weights. A pipeline reduces them
 // after its last backward pass (PipelineEngine turns enable_backward_allreduce off), and so does training without ZeRO.
 func (f *rendering) deepSpeedAssumed(c *deepSpeed, r rectangle) {
-	mixed, overlap := f.assumes()
-	if mixed {
-		c.BF16, c.Types = map[string]bool{"enabled": true}, map[string]string{"grad_accum_dtype": "bf16"}
+	precision, overlap := f.assumes()
+	if dtype, ok := map[string]string{planner.PrecisionMixed: "fp32", planner.PrecisionBF16: "bf16"}[precision]; ok {
+		c.BF16, c.Types, c.Communication = map[string]bool{"enabled": true}, map[string]string{"grad_accum_dtype": dtype}, dtype
+	}
+	if precision == planner.PrecisionMixed && c.Zero.Stage == 0 {
+		f.problem("sharding none in mixed precision: without ZeRO, DeepSpeed sums bf16 gradients in 16 bits; shard the optimizer, or predict with --precision bf16")
 	}
 	switch {
 	case !overlap || r.data == 1:

@@ -111,11 +111,11 @@ func Write(w io.Writer, name string, p *planner.Plan, o Options) (warnings []str
 }
 
 // assumes reports what the plan's prediction assumes of training; a plan without one assumes nothing.
-func (f *rendering) assumes() (mixed, overlap bool) {
+func (f *rendering) assumes() (precision string, overlap bool) {
 	if f.Predicted == nil {
-		return false, false
+		return "", false
 	}
-	return f.Predicted.Precision == planner.PrecisionMixed, f.Predicted.Overlap == planner.OverlapOn
+	return f.Predicted.Precision, f.Predicted.Overlap == planner.OverlapOn
 }
 
 // rectangle is the shape of a plan with equal stages, the only kind that most trainers run.

@@ -51,20 +51,23 @@ func writeMegatron(f *rendering) error {
 	return nil
 }
 
-// megatronSpread says how replicas divide sequences and experts. ModelParallelConfig requires sequence parallelism for experts at a tensor
-// degree.
+// megatronSpread says how replicas divide sequences and experts. At a tensor degree ModelParallelConfig requires sequence parallelism for
+// experts that are divided, and MoELayer.forward for all.
 func (f *rendering) megatronSpread(r rectangle) string {
-	text, sequence := "", f.Predicted != nil && f.Predicted.Sequence
+	text, sequence, mixture := "", f.Predicted != nil && f.Predicted.Sequence, f.Experts > 1 || f.Predicted != nil && f.Predicted.Mixture
 	if f.Context > 1 {
 		text += fmt.Sprintf("# Context parallelism wants sequences whose length is a multiple of %d.\n--context-parallel-size %d\n", 2*f.Context, f.Context)
 	}
+	if mixture {
+		text += "# The experts are the model's: add --num-experts and --moe-router-topk.\n"
+		if r.tensor > 1 && !sequence {
+			f.problem("experts: are trained at tensor degree %d; that goes with sequence parallelism alone: predict with --sequence-parallel", r.tensor)
+		}
+	}
 	if f.Experts > 1 {
-		text += fmt.Sprintf("# The experts are the model's: add --num-experts and --moe-router-topk.\n--expert-model-parallel-size %d\n--moe-token-dispatcher-type alltoall\n", f.Experts)
+		text += fmt.Sprintf("--expert-model-parallel-size %d\n--moe-token-dispatcher-type alltoall\n", f.Experts)
 		if r.data%f.Experts != 0 {
 			f.problem("experts: are divided among %d replicas, which must divide the %d of every stage", f.Experts, r.data)
-		}
-		if r.tensor > 1 && !sequence {
-			f.problem("experts: are divided at tensor degree %d; that goes with sequence parallelism alone: predict with --sequence-parallel", r.tensor)
 		}
 	}
 	if sequence && r.tensor > 1 {
@@ -211,11 +214,8 @@ func (f *rendering) megatronSharding(r rectangle, sharding planner.Sharding) str
 // megatronAssumed switches on what the prediction assumes. Without --grad-reduce-in-bf16 gradients take 4 bytes under --bf16. Parameters are
 // gathered only if they are sharded; one replica exchanges nothing.
 func (f *rendering) megatronAssumed(r rectangle, sharding planner.Sharding) string {
-	mixed, overlap := f.assumes()
-	text := ""
-	if mixed {
-		text += "--bf16\n--grad-reduce-in-bf16\n"
-	}
+	precision, overlap := f.assumes()
+	text := map[string]string{planner.PrecisionMixed: "--bf16\n", planner.PrecisionBF16: "--bf16\n--grad-reduce-in-bf16\n"}[precision]
 	if overlap && r.data > 1 {
 		text += "--overlap-grad-reduce\n"
 		if sharding != planner.Replicated {

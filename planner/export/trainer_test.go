@@ -43,6 +43,8 @@ func TestFoundForTrainers(t *testing.T) {
 		o.Overlap.Off = seed%3 == 0
 		if seed%2 == 0 {
 			o.States = costmodel.Full32
+		} else if seed%3 == 0 {
+			o.States = costmodel.BF16
 		}
 		if j.Sharding != "" {
 			o.Shardings = []planner.Sharding{planner.Sharding(j.Sharding)}
@@ -50,7 +52,10 @@ func TestFoundForTrainers(t *testing.T) {
 		if rng.IntN(4) == 0 {
 			o.LeastStages = 2
 		}
-		o.Sequence = seed%5 < 2
+		o.Sequence, o.Unsequenced = seed%5 < 2, seed%5 == 2
+		if seed%10 == 2 { // with experts, of which Megatron-LM then trains none
+			o.Tensors = []int{2}
+		}
 		job, err := planner.NewJob(j.Profile, j.Topology, o)
 		if err != nil {
 			continue // a layer is larger than every device
@@ -79,6 +84,9 @@ func TestFoundForTrainers(t *testing.T) {
 				found["sequence"]++
 			}
 			for _, p := range append(r.Others, r.Plan) {
+				if trainer == "megatron" && p.Stages[0].Groups[0].Tensor > 1 && p.Predicted.Sequence == o.Unsequenced {
+					t.Errorf("seed %d: megatron sequence-parallel: %v", seed, p.Predicted.Sequence)
+				}
 				text, err := accepted(trainer, p)
 				if trainer == "deepspeed" {
 					if _, warnings := write(t, trainer, p, Options{}); slices.ContainsFunc(warnings, func(w string) bool { return strings.Contains(w, "predict with") }) {

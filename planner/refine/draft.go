@@ -84,7 +84,9 @@ func (r *refiner) value(d *draft) {
 	if d.price = cost.Seconds; len(stages) > simulatedPasses/(r.batch/d.micro) {
 		return
 	}
-	if seconds, err := cost.Simulated(r.batch / d.micro); err == nil {
+	if r.model.IsBeside() {
+		_, d.price = cost.Ahead(r.batch / d.micro)
+	} else if seconds, err := cost.Simulated(r.batch / d.micro); err == nil {
 		d.price = seconds
 	}
 }

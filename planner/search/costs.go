@@ -10,6 +10,10 @@ type Point struct {
 	Key          int32   // identifies the point to its Costs
 }
 
+// Sending is what a boundary adds to a plan, in seconds of a micro-batch: Busy to the step of each of its two stages, Passing to
+// the sum of steps. The step of the stage before it counts as at least Link.
+type Sending struct{ Busy, Passing, Link float64 }
+
 // Front sums up the last stages of a pipeline.
 type Front struct {
 	Max, Sum     float64 // largest and summed seconds of a micro-batch; see Boundary
@@ -38,9 +42,8 @@ type Costs interface {
 	// Kind is a number for each shape. Boundary treats next stages of the same kind alike.
 	Kind(shape int) int
 	// Boundary prices sending a micro-batch from a stage of this shape, which ends before layer, to a next stage of kind next,
-	// and its gradient back. busy is what that adds to the step of each of the two stages in seconds, sum what it adds to the
-	// sum of steps. used counts the devices of the next and all later stages.
-	Boundary(layer, shape, next int, used []int) (busy, sum float64)
+	// and its gradient back. used counts the devices of the next and all later stages.
+	Boundary(layer, shape, next int, used []int) Sending
 	// Work is a lower bound on the device-seconds that a class takes for a layer of a micro-batch; +Inf if it cannot run the
 	// layer. It prunes the search: let a(l) be the least Work of layer l over the classes, and the speed v(c) of class c the
 	// largest a(l)/Work(c, l). Then a stage with n[c] devices of class c takes at least the sum of a(l) over its layers,

@@ -39,15 +39,15 @@ type table struct {
 
 // node is a Pareto point of a state: a choice of its stages, linked to the stages behind.
 type node struct {
-	max           float64 // largest step of all stages but the first
-	own           float64 // step of the first stage, without receiving its input
-	sum           float64
-	perIteration  float64
-	busy, passing float64
-	point         Point
-	next          int32 // node of the following stages, -1: none
-	from, to      int32
-	shape         int32
+	max          float64 // largest step of all stages but the first
+	own          float64 // step of the first stage, without receiving its input
+	sum          float64
+	perIteration float64
+	sending      Sending
+	point        Point
+	next         int32 // node of the following stages, -1: none
+	from, to     int32
+	shape        int32
 }
 
 // key identifies a state of a given number of stages.
@@ -203,12 +203,12 @@ shapes:
 			continue
 		}
 		rate, own := s.rate(free), s.rate(counts)
-		busy, passing := 0.0, 0.0
+		var sending Sending
 		if st.kind >= 0 {
-			busy, passing = s.costs.Boundary(to, shape, int(st.kind), st.used)
+			sending = s.costs.Boundary(to, shape, int(st.kind), st.used)
 		}
 		for from := to - 1; from >= 0; from-- {
-			if s.stageBound(low, to, from, own, busy, passing, stages) > limit {
+			if s.stageBound(low, to, from, own, sending, stages) > limit {
 				break // more layers only take longer
 			}
 			if from > 0 && stages == s.most {
@@ -222,7 +222,7 @@ shapes:
 			if len(points) == 0 {
 				break
 			}
-			limit = s.join(st, next, Choice{From: from, To: to, Shape: shape, Busy: busy, Passing: passing}, points, used, low, left, limit)
+			limit = s.join(st, next, Choice{From: from, To: to, Shape: shape, Sending: sending}, points, used, low, left, limit)
 		}
 	}
 	return limit
@@ -230,9 +230,9 @@ shapes:
 
 // stageBound is a lower bound on the total of any plan with a stage of layers from..to-1, on devices of this total speed, before
 // these stages.
-func (s *table) stageBound(low Front, to, from int, speed, busy, passing float64, stages int) float64 {
+func (s *table) stageBound(low Front, to, from int, speed float64, b Sending, stages int) float64 {
 	step := (s.work[to] - s.work[from]) / speed
-	return s.costs.Total(Front{max(low.Max, step+busy), low.Sum + step + passing, low.PerIteration, stages}) * (1 - 1e-12)
+	return s.costs.Total(Front{max(low.Max, step+b.Busy, b.Link), low.Sum + step + b.Passing, low.PerIteration, stages}) * (1 - 1e-12)
 }
 
 // join puts a stage, at each of its points, in front of each Pareto point of st. These points are in s.before; none is below low
@@ -240,7 +240,7 @@ func (s *table) stageBound(low Front, to, from int, speed, busy, passing float64
 func (s *table) join(st *state, next *frontier, c Choice, points []Point, used []int, low Front, left rest, limit float64) float64 {
 	var to *state
 	for _, p := range points {
-		own := p.Step + c.Busy
+		own := max(p.Step+c.Busy, c.Link)
 		if s.lowerBound(Front{max(low.Max, own), low.Sum + p.Step + c.Passing, max(low.PerIteration, p.PerIteration), low.Stages}, left) > limit {
 			continue // with any of the points
 		}
@@ -251,7 +251,7 @@ func (s *table) join(st *state, next *frontier, c Choice, points []Point, used [
 			if s.lowerBound(f, left) > limit {
 				continue
 			}
-			b := node{max: most, own: own, sum: f.Sum, perIteration: f.PerIteration, busy: c.Busy, passing: c.Passing, point: p,
+			b := node{max: most, own: own, sum: f.Sum, perIteration: f.PerIteration, sending: c.Sending, point: p,
 				next: st.nodes[i], from: int32(c.From), to: int32(c.To), shape: int32(c.Shape)}
 			if c.From == 0 {
 				if f.Stages >= s.least {
@@ -346,7 +346,7 @@ func (s *table) totalAlone(n *node) float64 {
 func (s *table) record(b node, stages int, total float64) float64 {
 	k := Candidate{Total: total}
 	for n := b; ; n = s.node(n.next) {
-		k.Choices = append(k.Choices, Choice{int(n.from), int(n.to), int(n.shape), n.point, n.busy, n.passing})
+		k.Choices = append(k.Choices, Choice{int(n.from), int(n.to), int(n.shape), n.point, n.sending})
 		if n.next < 0 {
 			break
 		}

@@ -12,17 +12,17 @@ import (
 // links; eight micro-batches.
 type four struct{}
 
-func (four) Layers() int                                  { return 4 }
-func (four) Pool() []int                                  { return []int{2} }
-func (four) Shapes() []search.Shape                       { return []search.Shape{{1}} }
-func (four) Degrees() (least, most int)                   { return 1, 4 }
-func (four) Fits(int, []int) bool                         { return true }
-func (four) Kind(int) int                                 { return 0 }
-func (four) Boundary(int, int, int, []int) (_, _ float64) { return 0, 0 }
-func (four) Work(_, layer int) float64                    { return float64(1 + layer) }
-func (four) Least([]float64) float64                      { return 0 }
-func (four) Exact() bool                                  { return true }
-func (four) Grain() []int                                 { return []int{1} }
+func (four) Layers() int                                      { return 4 }
+func (four) Pool() []int                                      { return []int{2} }
+func (four) Shapes() []search.Shape                           { return []search.Shape{{1}} }
+func (four) Degrees() (least, most int)                       { return 1, 4 }
+func (four) Fits(int, []int) bool                             { return true }
+func (four) Kind(int) int                                     { return 0 }
+func (four) Boundary(_, _, _ int, _ []int) (s search.Sending) { return s }
+func (four) Work(_, layer int) float64                        { return float64(1 + layer) }
+func (four) Least([]float64) float64                          { return 0 }
+func (four) Exact() bool                                      { return true }
+func (four) Grain() []int                                     { return []int{1} }
 
 func (four) Total(f search.Front) float64 { return f.Sum + 7*f.Max + f.PerIteration }
 

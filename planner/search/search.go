@@ -18,7 +18,7 @@ var ErrInfeasible = errors.New("planner: no feasible plan")
 type Choice struct {
 	From, To, Shape int
 	Point           Point
-	Busy, Passing   float64 // of the boundary to the next stage, as Costs.Boundary returned them
+	Sending         // to the next stage
 }
 
 // Candidate is a plan under one of the conditions.

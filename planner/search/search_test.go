@@ -20,6 +20,7 @@ type toy struct {
 	send    float64
 	batches float64
 	guesses bool // Stage misses the second point
+	beside  bool // stages compute while they send
 }
 
 func (c *toy) Layers() int                   { return len(c.seconds) }
@@ -33,9 +34,12 @@ func (c *toy) Grain() []int                  { return slices.Repeat([]int{1}, le
 func (c *toy) Work(class, layer int) float64 { return c.seconds[layer] / c.speed[class] / 2 }
 func (c *toy) Total(f Front) float64         { return f.Sum + (c.batches-1)*f.Max + f.PerIteration }
 
-func (c *toy) Boundary(_, shape, next int, _ []int) (busy, sum float64) {
+func (c *toy) Boundary(_, shape, next int, _ []int) Sending {
 	s := c.send * float64(1+shape+2*next)
-	return s, s
+	if c.beside {
+		return Sending{Passing: s, Link: 3 * s}
+	}
+	return Sending{s, s, 0}
 }
 
 func (c *toy) Shapes() []Shape {
@@ -82,8 +86,8 @@ func (c *toy) brute() float64 {
 					continue
 				}
 				for next := range c.pool {
-					sent, sum := c.Boundary(to, shape, next, nil)
-					stage(to, next, left, Front{max(f.Max, p.Step+received+sent), g.Sum + sum, g.PerIteration, g.Stages}, sent)
+					s := c.Boundary(to, shape, next, nil)
+					stage(to, next, left, Front{max(f.Max, p.Step+received+s.Busy, s.Link), g.Sum + s.Passing, g.PerIteration, g.Stages}, s.Busy)
 				}
 			}
 		}
@@ -95,7 +99,7 @@ func (c *toy) brute() float64 {
 }
 
 func draw(rng *rand.Rand) *toy {
-	c := &toy{pool: []int{1 + rng.IntN(3), rng.IntN(3)}, speed: []float64{1, 0.4 + rng.Float64()}, send: rng.Float64() / 4, batches: float64(1 + rng.IntN(6))}
+	c := &toy{pool: []int{1 + rng.IntN(3), rng.IntN(3)}, speed: []float64{1, 0.4 + rng.Float64()}, send: rng.Float64() / 4, beside: rng.IntN(2) == 0, batches: float64(1 + rng.IntN(6))}
 	for range 1 + rng.IntN(5) {
 		c.seconds = append(c.seconds, 0.5+rng.Float64()*2)
 		c.once = append(c.once, rng.Float64()*4)
@@ -163,7 +167,7 @@ func totalOf(c *toy, k Candidate) float64 {
 	var f Front
 	received := 0.0
 	for _, s := range k.Choices {
-		f = Front{max(f.Max, s.Point.Step+s.Busy+received), f.Sum + s.Point.Step + s.Passing, max(f.PerIteration, s.Point.PerIteration), f.Stages + 1}
+		f = Front{max(f.Max, s.Point.Step+s.Busy+received, s.Link), f.Sum + s.Point.Step + s.Passing, max(f.PerIteration, s.Point.PerIteration), f.Stages + 1}
 		received = s.Busy
 	}
 	return c.Total(f)

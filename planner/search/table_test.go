@@ -18,18 +18,18 @@ type listed struct {
 	flat   bool // all plans cost the same
 }
 
-func (c *listed) Layers() int                                  { return len(c.work[0]) }
-func (c *listed) Pool() []int                                  { return c.pool }
-func (c *listed) Shapes() []Shape                              { return c.shapes }
-func (c *listed) Degrees() (least, most int)                   { return 1, len(c.work[0]) }
-func (c *listed) Fits(int, []int) bool                         { return true }
-func (c *listed) Kind(int) int                                 { return 0 }
-func (c *listed) Least([]float64) float64                      { return c.least }
-func (c *listed) Exact() bool                                  { return true }
-func (c *listed) Work(class, layer int) float64                { return c.work[class][layer] }
-func (c *listed) Grain() []int                                 { return c.grain }
-func (c *listed) Boundary(_, _, _ int, _ []int) (_, _ float64) { return 0, 0 }
-func (c *listed) Stage(from, to, _, _ int) []Point             { return []Point{{Step: float64(to - from)}} }
+func (c *listed) Layers() int                               { return len(c.work[0]) }
+func (c *listed) Pool() []int                               { return c.pool }
+func (c *listed) Shapes() []Shape                           { return c.shapes }
+func (c *listed) Degrees() (least, most int)                { return 1, len(c.work[0]) }
+func (c *listed) Fits(int, []int) bool                      { return true }
+func (c *listed) Kind(int) int                              { return 0 }
+func (c *listed) Least([]float64) float64                   { return c.least }
+func (c *listed) Exact() bool                               { return true }
+func (c *listed) Work(class, layer int) float64             { return c.work[class][layer] }
+func (c *listed) Grain() []int                              { return c.grain }
+func (c *listed) Boundary(_, _, _ int, _ []int) (s Sending) { return s }
+func (c *listed) Stage(from, to, _, _ int) []Point          { return []Point{{Step: float64(to - from)}} }
 func (c *listed) Total(f Front) float64 {
 	if c.flat {
 		return 1
@@ -86,8 +86,9 @@ func TestBoundsByHand(t *testing.T) {
 	}
 	s.work[1] = 2
 	low := Front{Max: 2, Sum: 7, PerIteration: 3}
-	near("a stage of 3 at 2", s.stageBound(low, 2, 1, 2, 0.25, 0.5, 4), Front{2, 9, 3, 4})
-	near("a stage that is slow with its input", s.stageBound(low, 2, 1, 2, 1, 0.5, 4), Front{2.5, 9, 3, 4})
+	near("a stage of 3 at 2", s.stageBound(low, 2, 1, 2, Sending{0.25, 0.5, 0}, 4), Front{2, 9, 3, 4})
+	near("a stage that is slow with its input", s.stageBound(low, 2, 1, 2, Sending{1, 0.5, 0}, 4), Front{2.5, 9, 3, 4})
+	near("a slow link", s.stageBound(low, 2, 1, 2, Sending{0, 0.5, 2.5}, 4), Front{2.5, 9, 3, 4})
 }
 
 func TestDominationByHand(t *testing.T) {
@@ -95,7 +96,7 @@ func TestDominationByHand(t *testing.T) {
 	if !a.dominates(&a) {
 		t.Error("an equal point must go")
 	}
-	for _, better := range []node{{0.5, 2, 3, 4, 0, 0, Point{}, 0, 0, 0, 0}, {1, 1.5, 3, 4, 0, 0, Point{}, 0, 0, 0, 0}, {1, 2, 2.5, 4, 0, 0, Point{}, 0, 0, 0, 0}, {1, 2, 3, 3.5, 0, 0, Point{}, 0, 0, 0, 0}} {
+	for _, better := range []node{{0.5, 2, 3, 4, Sending{}, Point{}, 0, 0, 0, 0}, {1, 1.5, 3, 4, Sending{}, Point{}, 0, 0, 0, 0}, {1, 2, 2.5, 4, Sending{}, Point{}, 0, 0, 0, 0}, {1, 2, 3, 3.5, Sending{}, Point{}, 0, 0, 0, 0}} {
 		if !better.dominates(&a) || a.dominates(&better) {
 			t.Errorf("%+v and %+v", better, a)
 		}
@@ -233,7 +234,7 @@ func TestInsertByHand(t *testing.T) {
 func TestRecordByHand(t *testing.T) {
 	s := newTable(unequal(), 0.25)
 	s.nodes = []node{{next: -1, from: 1, to: 2}}
-	one := node{next: -1, from: 0, to: 2, busy: 1}
+	one := node{next: -1, from: 0, to: 2, sending: Sending{Busy: 1}}
 	for _, c := range []struct {
 		b      node
 		stages int
@@ -242,8 +243,8 @@ func TestRecordByHand(t *testing.T) {
 	}{
 		{one, 1, 10, 7.5},
 		{node{next: 0, from: 0, to: 1}, 2, 8, 6},
-		{node{next: -1, from: 0, to: 2, busy: 2}, 1, 9, 6},
-		{node{next: -1, from: 0, to: 2, busy: 3}, 1, 9, 6}, // no cheaper
+		{node{next: -1, from: 0, to: 2, sending: Sending{Busy: 2}}, 1, 9, 6},
+		{node{next: -1, from: 0, to: 2, sending: Sending{Busy: 3}}, 1, 9, 6}, // no cheaper
 	} {
 		if limit := s.record(c.b, c.stages, c.total); limit != c.limit {
 			t.Errorf("%d stages at %v: limit %v, want %v", c.stages, c.total, limit, c.limit)

@@ -90,26 +90,6 @@ func mixed(seed uint64) (*planner.Job, error) {
 		planner.Options{GlobalBatches: []int{[]int{64, 128, 256, 512}[rng.IntN(4)]}})
 }
 
-// alike is a random model of 9 to 12 layers, the first and the last of them large, on 4 devices alike.
-func alike(seed uint64) (*planner.Job, error) {
-	rng := rand.New(rand.NewPCG(seed, 34))
-	between := func(low, high float64) float64 { return low * math.Pow(high/low, rng.Float64()) }
-	width, tokens := between(1024, 4096), 1024.0
-	vocabulary := between(32000, 128000) * width
-	kinds := []kind{{vocabulary, tokens * width * 2, 2e-5, tokens * width * 2}}
-	for range 7 + rng.IntN(4) {
-		p := 12 * width * width * between(0.5, 2)
-		kinds = append(kinds, kind{p, tokens * width * 2, p * 2 * tokens / 1e14 * between(0.7, 1.4), tokens * width * between(16, 40)})
-	}
-	kinds = append(kinds, kind{vocabulary, tokens * 4, vocabulary * 2 * tokens / 1e14, tokens * 32000 * 4})
-	states := 0.0
-	for _, k := range kinds {
-		states += 16 * k.parameters
-	}
-	return job(fmt.Sprint("alike", seed), kinds, map[string]float64{"a": 1}, []int{1, 2, 4}, []int{1, 2, 4, 8},
-		machines("a", 4, 4, states*between(0.35, 2), between(20e9, 300e9), 25e9), planner.Options{GlobalBatches: []int{[]int{16, 32, 64}[rng.IntN(3)]}})
-}
-
 // plain is a pipeline of 16 stages of one device each: layers of random times, nothing else to choose.
 func plain(seed uint64) (*planner.Job, error) {
 	rng := rand.New(rand.NewPCG(seed, 32))

@@ -185,16 +185,17 @@ func (c *condition) Kind(shape int) int {
 
 // Boundary bounds passing from above: find_p2p_time_cost pairs the replicas by number, this takes the slowest pair of
 // types that there may be. Either stage is busy with one way, the sum has both (merge_stages_get_time).
-func (c *condition) Boundary(layer, shape, next int, _ []int) (busy, sum float64) {
+func (c *condition) Boundary(layer, shape, next int, _ []int) (s search.Sending) {
 	to := [2]int{next / 8, next % 8}
 	for g, t := range c.forms[shape].tensor {
 		for h, u := range to {
 			if t > 0 && u > 0 {
-				busy = max(busy, c.pass(layer, link{g, t, h, u}))
+				s.Busy = max(s.Busy, c.pass(layer, link{g, t, h, u}))
 			}
 		}
 	}
-	return busy, 2 * busy
+	s.Passing = 2 * s.Busy
+	return s
 }
 
 func (c *condition) pass(layer int, l link) float64 {

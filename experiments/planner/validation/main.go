@@ -37,19 +37,19 @@ func run(ctx context.Context, root string) (string, error) {
 	if c.path, err = program.Evenkeel(ctx, folder); err != nil {
 		return "", err
 	}
-	profile, err := readProfile(root+"/profiles/OPT-350", root+"/llm_info.json", "OPT-350")
-	if err != nil {
-		return "", err
-	}
-	var layers bytes.Buffer
-	if err := profile.WriteCSV(&layers); err != nil {
-		return "", err
-	}
-	if err := os.WriteFile(c.file("layers.csv"), layers.Bytes(), 0o600); err != nil {
-		return "", err
-	}
 	var b strings.Builder
 	for _, s := range sets {
+		profile, err := readProfile(root+"/profiles/"+s.model, root+"/llm_info.json", s.model, s.standIn)
+		if err != nil {
+			return "", err
+		}
+		var layers bytes.Buffer
+		if err := profile.WriteCSV(&layers); err != nil {
+			return "", err
+		}
+		if err := os.WriteFile(c.file("layers.csv"), layers.Bytes(), 0o600); err != nil {
+			return "", err
+		}
 		if err := s.score(&b, c, root); err != nil {
 			return "", err
 		}

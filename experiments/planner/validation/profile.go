@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -12,8 +13,8 @@ import (
 )
 
 // readProfile reads Sailor's measurements of a model's layers (github.com/eth-easl/sailor): llm_info.json, and DEVICE/profile.json for
-// each device in a folder. Sizes are of one sample, as Sailor takes them.
-func readProfile(folder, info, model string) (*layerprofile.Profile, error) {
+// each device in a folder. Sizes are of one sample, as Sailor takes them. If standIn is given, that device's file is read alone, as GH-96's.
+func readProfile(folder, info, model, standIn string) (*layerprofile.Profile, error) {
 	var sizes map[string]map[string]map[string]struct { // by model, tensor degree, layer
 		Parameters float64 `json:"params_floats"`
 		Activation float64 `json:"act_mem_bytes"`
@@ -22,12 +23,16 @@ func readProfile(folder, info, model string) (*layerprofile.Profile, error) {
 	if err := tables.JSON(info, &sizes); err != nil {
 		return nil, err
 	}
-	files, err := filepath.Glob(filepath.Join(folder, "*", "profile.json"))
+	files, err := filepath.Glob(filepath.Join(folder, cmp.Or(standIn, "*"), "profile.json"))
 	if err != nil {
 		return nil, err
 	}
 	p := &layerprofile.Profile{Model: model}
 	for _, path := range files {
+		device := filepath.Base(filepath.Dir(path))
+		if standIn != "" {
+			device = "GH-96"
+		}
 		var times map[string]map[string]map[string][]float64 // forward, backward, update seconds by micro-batch, tensor degree, layer
 		if err := tables.JSON(path, &times); err != nil {
 			return nil, err
@@ -48,7 +53,7 @@ func readProfile(folder, info, model string) (*layerprofile.Profile, error) {
 					if l == len(p.Layers) {
 						p.Layers = append(p.Layers, layerprofile.Layer{Name: "layer" + k, Parameters: whole.Parameters, Output: whole.Output})
 					}
-					p.Layers[l].Runs = append(p.Layers[l].Runs, layerprofile.Run{Device: filepath.Base(filepath.Dir(path)), Tensor: t, MicroBatch: b,
+					p.Layers[l].Runs = append(p.Layers[l].Runs, layerprofile.Run{Device: device, Tensor: t, MicroBatch: b,
 						Forward: x[0], Backward: x[1], Update: x[2], Activation: part.Activation})
 				}
 			}

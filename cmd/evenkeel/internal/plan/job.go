@@ -22,8 +22,8 @@ import (
 type inputFlags struct {
 	Profile   string `help:"Layer profile, .csv. Default: the built-in example, OPT-350M." placeholder:"FILE"`
 	Cluster   string `help:"Cluster file with nodes, per_machine, links and switches. Default: the built-in example, 32 A100 and 96 V100." placeholder:"FILE"`
-	Precision string `help:"Bytes per parameter of weights, gradients and optimizer state: mixed (2, 2, 12) or fp32 (4, 4, 8). Default: ${default}; fp32 for the example." enum:"mixed,fp32" default:"mixed"`
-	Sequence  bool   `name:"sequence-parallel" help:"Layers with a tensor degree are trained sequence-parallel, too, which keeps fewer activations (sequence_bytes of the layer profile)."`
+	Precision string `help:"Bytes per parameter of weights, gradients and optimizer state: mixed (2, 4, 12), bf16 (2, 2, 12: gradients summed in 16 bits) or fp32 (4, 4, 8). Default: ${default}; fp32 for the example." enum:"mixed,bf16,fp32" default:"mixed"`
+	Sequence  *bool  `name:"sequence-parallel" negatable:"" help:"Layers with a tensor degree are trained sequence-parallel, too: devices keep fewer activations (sequence_bytes of the layer profile) and send parts of them on. Default: yes with --for megatron, otherwise no."`
 	Overlap   string `help:"Factor by which computation and communication slow each other down while both run, at least 1; or off: they never overlap. Default: 1.1256 (measured by the authors of Galvatron)." placeholder:"X"`
 }
 
@@ -41,9 +41,9 @@ func (f *inputFlags) read(o *planner.Options) (*layerprofile.Profile, *cluster.T
 	if err != nil {
 		return nil, nil, err
 	}
-	o.States, o.Sequence = costmodel.Mixed, f.Sequence
-	if f.precision() == "fp32" {
-		o.States = costmodel.Full32
+	o.States = map[string]costmodel.States{"mixed": costmodel.Mixed, "bf16": costmodel.BF16, "fp32": costmodel.Full32}[f.precision()]
+	if f.Sequence != nil {
+		o.Sequence, o.Unsequenced = *f.Sequence, !*f.Sequence
 	}
 	if f.Profile != "" {
 		if p, err = layerprofile.Load(f.Profile); err != nil {
@@ -74,7 +74,7 @@ func (f *inputFlags) read(o *planner.Options) (*layerprofile.Profile, *cluster.T
 // jobFlags are embedded by commands that compute the cost of plans.
 type jobFlags struct {
 	inputFlags
-	Calibration string  `help:"Calibration file, written by evenkeel plan calibrate. Default: times as in the profile, a quarter of every device's memory, at most 5 GB, for what training takes beside the model, and activations a tenth larger; none: no such allowance." placeholder:"FILE"`
+	Calibration string  `help:"Calibration file, written by evenkeel plan calibrate. Default: times as in the profile, a quarter of every device's memory, at most 5 GB, for what training takes beside the model, activations a tenth larger and gradients three times; none: no such allowance." placeholder:"FILE"`
 	Memory      float64 `help:"Share of every device's memory that a plan may use. Default: ${default}." default:"1" placeholder:"SHARE"`
 	Reserve     string  `help:"Memory of every device that is kept free besides, for example 1GiB. Default: none." placeholder:"BYTES"`
 }

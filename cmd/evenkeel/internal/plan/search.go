@@ -39,7 +39,7 @@ with which all finish at the same time. Ctrl-C prints the best plan so far.
 
 The search covers plans whose stages all have the same number of replicas. It refines the best ones by local search over all plans
 that evenkeel plan check accepts, except with --micro-batch, --for megatron or --for deepspeed. No plan within the options takes less
-than the printed lower bound. With --schedule, the best plans are also tried with schedules other than 1F1B; then the bound counts
+than the printed lower bound. With --schedule, plans are also searched for transfers that run beside computing; then the bound counts
 computing alone. With --for, evenkeel plan export can write every plan found.
 
 Examples:
