@@ -97,7 +97,9 @@ func TestFoundForTrainers(t *testing.T) {
 					t.Errorf("seed %d, %s: %v\n%s", seed, trainer, err, text)
 				}
 			}
-			if r.Best < free.Best*(1-1e-9) || r.Bound > r.Best*(1+1e-9) {
+			// Megatron-LM is sequence-parallel where nothing is said, and the search over all plans is not: it bounds only the same.
+			alike := trainer != "megatron" || o.Sequence || o.Unsequenced
+			if alike && r.Best < free.Best*(1-1e-9) || r.Bound > r.Best*(1+1e-9) {
 				t.Errorf("seed %d, %s: best %v, bound %v; best of all %v", seed, trainer, r.Best, r.Bound, free.Best)
 			}
 			for _, p := range append(free.Others, free.Plan) {
