@@ -221,7 +221,7 @@ func TestManyStreams(t *testing.T) {
 				text, _ := io.ReadAll(a.Body)
 				_ = a.Body.Close()
 				mu.Lock()
-				said[fmt.Sprintf("%d%s%s%v%v", a.StatusCode, a.Header.Get("Content-Type"), a.Header.Get("Retry-After"), a.Close, bytes.Contains(text, []byte("as many streams")))]++
+				said[fmt.Sprintf("%d%s%s%v%v", a.StatusCode, a.Header.Get("Content-Type"), a.Header.Get("Retry-After"), a.Close, bytes.Contains(text, []byte("too many event streams")))]++
 				mu.Unlock()
 			}
 		})
