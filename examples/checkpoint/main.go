@@ -31,13 +31,15 @@ func main() {
 // train makes some steps from wherever the file is, a new file included.
 func train(ctx context.Context, path string, steps uint64) (err error) {
 	layers := map[string][]float32{"dense": make([]float32, 1000), "head": make([]float32, 10)}
+	// Without Block, a step that would wait for the disk is not saved.
+	opts := checkpoint.Options{WhenFull: checkpoint.Block}
 	arrays := []checkpoint.Array{
 		checkpoint.Of("dense", checkpoint.Parameter, layers["dense"], 100, 10),
 		checkpoint.Of("head", checkpoint.Parameter, layers["head"], 10),
 	}
-	f, err := checkpoint.Open(path, arrays, checkpoint.Options{})
+	f, err := checkpoint.Open(path, arrays, opts)
 	if errors.Is(err, fs.ErrNotExist) {
-		f, err = checkpoint.Create(path, arrays, checkpoint.Options{})
+		f, err = checkpoint.Create(path, arrays, opts)
 	}
 	if err != nil {
 		return err
