@@ -57,7 +57,7 @@ def run(o, hosts, name, tuned, environment):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=trainers.JOBS, default=["ddp", "fsdp2", "huggingface"])
+    parser.add_argument("--only", nargs="+", choices=[j for j in trainers.JOBS if j != "hsdp"], default=["ddp", "fsdp2", "huggingface"])
     parser.add_argument("--delay", type=float, nargs="+", default=[0.2, 5.0], help="milliseconds of one way")
     parser.add_argument("--bandwidth", type=float, default=125, help="MB/s of each host")
     parser.add_argument("--rounds", type=int, default=60)

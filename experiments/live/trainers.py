@@ -35,6 +35,9 @@ STEPS, EACH, SECONDS = 2, 12, 0.001  # micro-steps of a round, and a rank's samp
 BATCH = STEPS * EACH * len(PACES)
 BEFORE = 10  # rounds in which sizes settle
 FIXED = [[32, 32, 16, 16], [34, 34, 18, 10], [35, 35, 17, 9], [36, 36, 16, 8], [38, 38, 14, 6]]  # the sweep
+SMALL = 3  # samples of a micro-step where their number follows from the share
+ENDS = []  # of rounds, in loops of one's own
+GROUPS = [[66, 30], [72, 24], [78, 18], [84, 12], [90, 6]]  # that of two shard groups of two ranks, of paces 1 and 4
 
 
 class Sleep(torch.autograd.Function):
@@ -86,9 +89,9 @@ class Data(torch.utils.data.Dataset):
         return {"x": self.x[i], "labels": self.labels[i]}
 
 
-def plain_loader(data):
+def plain_loader(data, size=EACH):
     """As the libraries' examples have it."""
-    return torch.utils.data.DataLoader(data, batch_size=EACH, sampler=torch.utils.data.DistributedSampler(data))
+    return torch.utils.data.DataLoader(data, batch_size=size, sampler=torch.utils.data.DistributedSampler(data))
 
 
 def loop(wrap):
@@ -97,14 +100,22 @@ def loop(wrap):
     def run(data, tuned):
         model = wrap(Net())
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        tuner = evenkeel.EqualSteps(model) if tuned else None
-        batches = tuner.steps(tuner.loader(data, global_batch=BATCH, micro_steps=STEPS)) if tuned else plain_loader(data)
+        if tuned and wrap is hsdp:
+            tuner = evenkeel.GroupSteps(model)
+            batches = tuner.steps(tuner.loader(data, global_batch=BATCH, micro_batch=SMALL))
+        elif tuned:
+            tuner = evenkeel.EqualSteps(model)
+            batches = tuner.steps(tuner.loader(data, global_batch=BATCH, micro_steps=STEPS))
+        else:
+            steps, batches = (EACH * STEPS // SMALL, plain_loader(data, SMALL)) if wrap is hsdp else (STEPS, plain_loader(data))
         for i, batch in enumerate(batches):
-            last = tuner.synchronised if tuned else i % STEPS == STEPS - 1
-            (model(**batch)["loss"] * (tuner.scale if tuned else 1 / STEPS)).backward()
-            if last:
+            if wrap is hsdp and not tuned:
+                model.set_requires_all_reduce(i % steps == steps - 1)
+            (model(**batch)["loss"] * (tuner.scale if tuned else 1 / steps)).backward()
+            if tuner.synchronised if tuned else i % steps == steps - 1:
                 optimizer.step()
                 optimizer.zero_grad()
+                ENDS.append(time.perf_counter())
 
     return run
 
@@ -114,6 +125,15 @@ def fsdp2(net):
 
     fully_shard(net.layers[0])
     return fully_shard(net)
+
+
+def hsdp(net):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+    fully_shard(net.layers[0], mesh=mesh)
+    return fully_shard(net, mesh=mesh)
 
 
 def trainer(data, tuned):
@@ -209,6 +229,7 @@ def deepspeed(data, tuned):
 JOBS = {
     "ddp": ("torch", loop(nn.parallel.DistributedDataParallel)),
     "fsdp2": ("torch", loop(fsdp2)),
+    "hsdp": ("torch", loop(hsdp)),
     "huggingface": ("transformers", trainer),
     "trl-sft-lora": ("trl", sft),
     "lightning": ("lightning", lightning),
@@ -223,7 +244,7 @@ def job(name, rounds, tuned):
     Pace.forward = noted(Pace.forward, begun)
     JOBS[name][1](data, tuned)
     ended = time.perf_counter()
-    return len(data) / (ended - begun[0]), (len(data) - BEFORE * BATCH) / (ended - begun[BEFORE * STEPS])
+    return len(data) / (ended - begun[0]), (len(data) - BEFORE * BATCH) / (ended - (ENDS[BEFORE - 1] if ENDS else begun[BEFORE * STEPS]))
 
 
 def child(rank, port, name, rounds, tuned, results):
@@ -269,7 +290,7 @@ def run(name, rounds, tuned, url=""):
 def best(name, rounds):
     """The best of the fixed sizes, and its samples per second once they hold."""
     found = {}
-    for shares in FIXED:
+    for shares in GROUPS if name == "hsdp" else FIXED:
         fixed = fake_service.Service(lambda reports, _, shares=shares: [shares])
         found[tuple(shares)] = run(name, rounds, True, fixed.url)[1]
         fixed.stop()

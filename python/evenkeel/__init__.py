@@ -4,10 +4,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .trainers.equal_steps import EqualSteps
+    from .trainers.group_steps import GroupSteps
     from .trainers.watch import Watch as watch
     from .tuner import Steps, Tuner
 
-__all__ = ["EqualSteps", "Steps", "Tuner", "watch"]
+__all__ = ["EqualSteps", "GroupSteps", "Steps", "Tuner", "watch"]
 
 
 def __getattr__(name: str) -> Any:
@@ -23,6 +24,10 @@ def __getattr__(name: str) -> Any:
         from .trainers import equal_steps
 
         return equal_steps.EqualSteps
+    if name == "GroupSteps":
+        from .trainers import group_steps
+
+        return group_steps.GroupSteps
     if name == "watch":
         from .trainers import watch
 

@@ -7,6 +7,8 @@ import random
 import signal
 import socket
 
+import fake_service
+
 
 def free_port():
     """One below those that the kernel hands out by itself: nobody else is given it before a job listens on it."""
@@ -40,3 +42,20 @@ def run(test, ranks, child, killed=None, beside=None):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(p.pid, signal.SIGKILL)
             p.join()
+
+
+def served(test, ranks, decide, child, **environment):
+    """Runs child(rank) in a process for each rank, as torchrun starts it, with a service that decides. Returns that."""
+    service = fake_service.Service(decide)
+    test.addCleanup(service.stop)
+
+    def start(rank, port):
+        import torch
+
+        torch.set_num_threads(1)
+        os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), EVENKEEL_URL=service.url, **environment)
+        child(rank)
+        torch.distributed.barrier()
+
+    run(test, ranks, start)
+    return service

@@ -27,7 +27,6 @@ from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin, Gr
 with contextlib.suppress(ImportError):
     import deepspeed  # noqa: F401  # Accelerate does, which takes seconds in each process
 
-import fake_service
 import processes
 from evenkeel.trainers.accelerate import Tune
 from evenkeel.tuner import Usage
@@ -120,17 +119,7 @@ class Job:
 
 class TestAccelerate(unittest.TestCase):
     def job(self, child):
-        service = fake_service.Service(lambda reports, _: SIZES[len(reports) % len(SIZES)])
-        self.addCleanup(service.stop)
-
-        def start(rank, port):
-            torch.set_num_threads(1)
-            os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(RANKS), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), EVENKEEL_URL=service.url)
-            child(rank)
-            dist.barrier()
-
-        processes.run(self, RANKS, start)
-        return service
+        return processes.served(self, RANKS, lambda reports, _: SIZES[len(reports) % len(SIZES)], child)
 
     def complete(self, job, epochs):
         job.train(epochs)

@@ -24,7 +24,6 @@ except ImportError as e:
     raise unittest.SkipTest(f"{e}: .ci/python installs it") from e
 import deepspeed.runtime.zero.muon.muon_optimizer  # here once, since it takes seconds: else each rank does so with its first engine
 import evenkeel
-import fake_service
 import processes
 from evenkeel.trainers.deepspeed import Tune
 from evenkeel.tuner import Usage
@@ -65,20 +64,13 @@ def one_process(parameters, samples, w):
 
 class TestDeepSpeed(unittest.TestCase):
     def job(self, child):
-        service = fake_service.Service(lambda reports, _: SIZES[len(reports) // 2 % len(SIZES)])
-        self.addCleanup(service.stop)
-
-        def start(rank, port):
-            torch.set_num_threads(1)
+        def start(rank):
             sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None  # an extension that training does not use, and that takes half a minute to compile
             deepspeed.get_accelerator().supported_dtypes = lambda: [torch.float64, torch.float32]  # stage 0 reduces no others
-            os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(RANKS), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), EVENKEEL_URL=service.url)
             deepspeed.init_distributed()
             child(rank)
-            dist.barrier()
 
-        processes.run(self, RANKS, start)
-        return service
+        return processes.served(self, RANKS, lambda reports, _: SIZES[len(reports) // 2 % len(SIZES)], start)
 
     def train(self, engine, tuner, loader, weighted=False, stepped=lambda: None):
         """An epoch, compared with one process. Returns its samples by rounds."""

@@ -30,6 +30,7 @@ from evenkeel.tuner import Usage
 
 LENGTH, RANKS, BATCH = 130, 4, 24  # the last round of an epoch has 10 samples
 SIZES = (([13, 5, 2, 4],), ([11, 0, 9, 4],), ([1, 1, 21, 1],), ([6, 6, 6, 6],))
+GROUPS = (([18, 6],), ([24, 0],), ([2, 22],), ([12, 12],))  # two of two ranks
 
 
 def sample(i):
@@ -86,13 +87,17 @@ class TestGradients(unittest.TestCase):
     def train(self, wrap, micro_steps, weighted, rank):
         plain = mlp()
         model = wrap(copy.deepcopy(plain))
-        tuner = evenkeel.EqualSteps(model)
-        loader = tuner.loader(DATA, global_batch=BATCH, micro_steps=micro_steps, num_workers=2 * (micro_steps > 1))
+        if micro_steps:
+            tuner = evenkeel.EqualSteps(model)
+            loader = tuner.loader(DATA, global_batch=BATCH, micro_steps=micro_steps, num_workers=2 * (micro_steps > 1))
+        else:
+            tuner = evenkeel.GroupSteps(model)
+            loader = tuner.loader(DATA, global_batch=BATCH, num_workers=2 * weighted)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         its = torch.optim.SGD(plain.parameters(), lr=0.1)
         seen, plans = [], set()
         for _ in range(2):
-            union, losses = [], []
+            union = []
             for batch in tuner.steps(loader, tokens if weighted else None):
                 x, y, i = batch
                 if tuner.size:
@@ -124,9 +129,10 @@ class TestGradients(unittest.TestCase):
         self.assertGreater(len(plans), 2)
 
     def test_union(self):
-        for wrap, micro_steps, weighted in ((ddp, 1, False), (fsdp2, 3, True), (hsdp, 2, False), (fsdp1, 2, False)):
+        for wrap, micro_steps, weighted in ((ddp, 1, False), (fsdp2, 3, True), (hsdp, 2, False), (hsdp, 0, True), (hsdp, 0, False), (fsdp1, 2, False)):
             with self.subTest(wrap=wrap.__name__, micro_steps=micro_steps, weighted=weighted):
-                service = fake_service.Service(lambda reports, _: SIZES[len(reports) // 2 % len(SIZES)])
+                sizes = SIZES if micro_steps else GROUPS
+                service = fake_service.Service(lambda reports, _, sizes=sizes: sizes[len(reports) // 2 % len(sizes)])
                 self.addCleanup(service.stop)
 
                 def child(rank, port):
@@ -137,7 +143,7 @@ class TestGradients(unittest.TestCase):
 
                 with mock.patch.dict(os.environ, {"EVENKEEL_URL": service.url}):
                     processes.run(self, RANKS, child)
-                self.assertEqual({r[1]["equal_steps"] for r in service.registered}, {micro_steps})
+                self.assertEqual({r[1].get("equal_steps", 0) for r in service.registered}, {micro_steps})
                 self.assertGreater(len(service.reports), 6)
 
 

@@ -26,7 +26,6 @@ except ImportError as e:
     raise unittest.SkipTest(f"{e}: .ci/python installs it") from e
 from transformers import GPT2Config, GPT2ForSequenceClassification, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 
-import fake_service
 import processes
 from evenkeel.trainers.huggingface import tuned
 from evenkeel.tuner import Usage
@@ -249,18 +248,7 @@ class Job:
 
 class TestTrainer(unittest.TestCase):
     def job(self, child):
-        service = fake_service.Service(lambda reports, _: [[2 * s for s in SIZES[len(reports) % len(SIZES)][0]]] if service.double else SIZES[len(reports) % len(SIZES)])
-        service.double = False
-        self.addCleanup(service.stop)
-
-        def start(rank, port):
-            torch.set_num_threads(1)
-            os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(RANKS), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), EVENKEEL_URL=service.url)
-            child(rank)
-            dist.barrier()
-
-        processes.run(self, RANKS, start)
-        return service
+        return processes.served(self, RANKS, lambda reports, _: SIZES[len(reports) % len(SIZES)], child)
 
     def test_union(self):
         for case in (Causal, Function, MicroSteps, Classes, Mean, NoItemsMean, OwnLoss, Sft, Padded):

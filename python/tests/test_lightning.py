@@ -21,7 +21,6 @@ except ImportError as e:
     raise unittest.SkipTest(f"{e}: .ci/python installs it") from e
 from torch.utils.data import DataLoader
 
-import fake_service
 import processes
 from evenkeel.trainers.lightning import Tune
 from evenkeel.tuner import Usage
@@ -72,16 +71,7 @@ def trainer(tune, folder="", micro_steps=2, **arguments):
 
 class TestLightning(unittest.TestCase):
     def job(self, child):
-        service = fake_service.Service(lambda reports, _: SIZES[len(reports) % len(SIZES)])
-        self.addCleanup(service.stop)
-
-        def start(rank, port):
-            torch.set_num_threads(1)
-            os.environ.update(LOCAL_RANK=str(rank), NODE_RANK="0", WORLD_SIZE=str(RANKS), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), EVENKEEL_URL=service.url)
-            child(rank)
-            dist.barrier()
-
-        processes.run(self, RANKS, start)
+        processes.served(self, RANKS, lambda reports, _: SIZES[len(reports) % len(SIZES)], child, NODE_RANK="0")
 
     def test_union(self):
         def child(rank):

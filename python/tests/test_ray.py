@@ -24,6 +24,7 @@ except ImportError as e:
     raise unittest.SkipTest(f"{e}: .ci/python installs it") from e
 import evenkeel
 import fake_service
+import pages
 from test_equal_steps import BATCH, DATA, LENGTH, mlp
 
 RANKS = 2
@@ -70,11 +71,27 @@ def train(config):
 
 
 class TestRay(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        ray.init(num_cpus=RANKS, include_dashboard=False, object_store_memory=80_000_000, log_to_driver=False, logging_level="error", runtime_env={"env_vars": {"PYTHONPATH": f"{HERE}:{ROOT}"}})
+        cls.addClassCleanup(ray.shutdown)
+
+    def test_example(self):
+        """The page's diff on Ray's own example. The service gives three quarters to the first worker."""
+        service = fake_service.Service(lambda reports, _: [[6, 2]])
+        self.addCleanup(service.stop)
+        _, script, changed = pages.example("trainers-ray.md", os.path.join(os.path.dirname(ray.train.__file__), "examples", "pytorch", "torch_linear_example.py"))
+        self.assertLessEqual(changed, 4)
+        names = {"__name__": "torch_linear_example", "URL": {"env_vars": {"EVENKEEL_URL": service.url}}}
+        exec(script.replace("storage_path=storage_path)", "storage_path=storage_path, worker_runtime_env=URL)"), names)
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertLess(names["train_linear"](num_workers=RANKS, epochs=1, storage_path=folder)["loss"], 20)
+        self.assertGreater(len(service.reports), 1000 // 8 - 10)
+        self.assertEqual([r["samples"] for r in service.reports[-10]["ranks"]], [6, 2])
+
     def test_union_and_resume(self):
         service = fake_service.Service(lambda reports, _: SIZES[len(reports) // 2 % len(SIZES)])
         self.addCleanup(service.stop)
-        ray.init(num_cpus=RANKS, include_dashboard=False, object_store_memory=80_000_000, log_to_driver=False, logging_level="error", runtime_env={"env_vars": {"PYTHONPATH": f"{HERE}:{ROOT}"}})
-        self.addCleanup(ray.shutdown)
         with tempfile.TemporaryDirectory() as folder:
             log = os.path.join(folder, "log")
             run = ray.train.RunConfig(storage_path=folder, failure_config=ray.train.FailureConfig(max_failures=1), worker_runtime_env={"env_vars": {"EVENKEEL_URL": service.url}})

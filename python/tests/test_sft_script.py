@@ -12,7 +12,9 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.join(HERE, "..", "..")
-PAGE = os.path.join(ROOT, "docs", "guides", "trainers-huggingface.md")
+sys.path.insert(0, HERE)
+
+import pages
 
 try:
     import tokenizers
@@ -37,32 +39,10 @@ runpy.run_path("sft.py", run_name="__main__")
 """
 
 
-def patched(text, diff):
-    """text with the lines of the page's diff in place of its own."""
-    own, at, changed = text.splitlines(), 0, 0
-    for line in diff.splitlines():
-        sign, rest = line[:1], line[1:]
-        if sign == "+":
-            own.insert(at, rest)
-            at, changed = at + 1, changed + 1
-        else:
-            found = own.index(rest, at)
-            if sign == "-":
-                del own[found]
-                at = found
-            else:
-                at = found + 1
-    return "\n".join(own) + "\n", changed
-
-
 class TestScript(unittest.TestCase):
     def test_page(self):
-        with open(PAGE) as f:
-            page = f.read()
-        diff = re.search(r"```diff\n(.*?)```", page, re.S).group(1)
+        page, script, changed = pages.example("trainers-huggingface.md", trl.scripts.sft.__file__)
         command = re.search(r"^evenkeel serve -- (torchrun (?:.*\\\n)*.*)$", page, re.M).group(1).replace("\\\n", " ")
-        with open(trl.scripts.sft.__file__) as f:
-            script, changed = patched(f.read(), diff)
         self.assertLessEqual(changed, 4)
         with tempfile.TemporaryDirectory() as folder:
             words = tokenizers.Tokenizer(tokenizers.models.WordLevel({f"w{i}": i for i in range(60)}, unk_token="w0"))

@@ -39,7 +39,6 @@ from torchtitan.models.common.attention import FlexAttention, ScaledDotProductAt
 from torchtitan.models.llama3 import model_registry
 from torchtitan.tools import utils
 
-import fake_service
 import processes
 from evenkeel.trainers.torchtitan import tuned
 from evenkeel.tuner import Usage
@@ -142,19 +141,12 @@ def whole(model, of):
 
 class TestTorchtitan(unittest.TestCase):
     def job(self, child, micro_steps=2):
-        service = fake_service.Service(lambda reports, _: [[micro_steps * s for s in SIZES[len(reports) % len(SIZES)][0]]])
-        self.addCleanup(service.stop)
-
-        def start(rank, port):
-            torch.set_num_threads(1)
-            os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(RANKS), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), EVENKEEL_URL=service.url)
+        def start(rank):
             TORCH_DTYPE_MAP["float32"] = torch.float64
             mock.patch.multiple(torch.cpu, create=True, **DEVICE).start()  # in this process alone
             child(rank)
-            dist.barrier()
 
-        processes.run(self, RANKS, start)
-        return service
+        return processes.served(self, RANKS, lambda reports, _: [[micro_steps * s for s in SIZES[len(reports) % len(SIZES)][0]]], start)
 
     def test_union(self):
         chunked = ChunkedLossWrapper.Config(loss_fn=Double.Config())  # adds gradients up in single precision

@@ -46,15 +46,17 @@ class EqualOrder:
             at = (number % self.rounds) * self.global_batch
             counts = self.counts(number)
             at += sum(counts[: self.rank])
-            for n in split(counts[self.rank], [1] * self.micro_steps):
+            for n in self.sizes(number):
                 yield order[at : at + n].tolist() or order[:1].tolist()  # one that does not count
                 at += n
 
     def counts(self, number: int) -> list[int]:
         """The samples of all ranks in a round."""
-        shares = self.plan(number).shares
-        total = min(self.global_batch, self.length - (number % self.rounds) * self.global_batch)
+        shares, total = self.plan(number).shares, self._total(number)
         return list(shares) if sum(shares) == total else split(total, shares)
+
+    def _total(self, number: int) -> int:
+        return min(self.global_batch, self.length - (number % self.rounds) * self.global_batch)
 
     def sizes(self, number: int) -> list[int]:
         """The micro-batches of this rank in a round; 0: a sample is there, and does not count."""

@@ -29,7 +29,7 @@ from ..tuner.local import LocalClient
 from ..tuner.round_exchange import Past, report
 from ..tuner.round_vector import Did
 from .equal_order import EqualOrder
-from .forward_time import ForwardTime
+from .forward_time import ForwardTime, Stopwatch
 
 
 class Loader(DataLoader):
@@ -75,13 +75,16 @@ class EqualSteps:
     """One rank's side. model may come later (watch). divided: the trainer divides each loss by the number of micro-steps. local: without EVENKEEL_URL the
     ranks find their sizes by themselves; else they stay equal."""
 
+    _timer: type[Stopwatch] = ForwardTime
+
     def __init__(self, model: torch.nn.Module | None = None, divided: bool = False, local: bool = True, clock: Callable[[], float] = time.perf_counter):
         self.clock, self._divided, self._local = clock, divided, local
         self._model: torch.nn.Module | None = None
-        self._time: ForwardTime | None = None
+        self._time: Stopwatch | None = None
         self._group: Any = None
         self._client: client.Client | LocalClient | None = None
         self._pending: tuple[torch.Tensor, Any, Past | None] | None = None  # what the ranks exchange, its work, the round that its times are of
+        self._sizes: list[int] = []  # of this rank's micro-steps in the round
         self._step = 0  # of the round
         self._fitted = 0  # the largest micro-step that has ended
         self._asked = False  # the loop read synchronised in the last micro-step
@@ -105,10 +108,13 @@ class EqualSteps:
         whole = all(isinstance(n, int) and not isinstance(n, bool) for n in (global_batch, micro_steps, micro_batch))
         if not whole or micro_steps < 1 or global_batch < 1 or micro_batch < 0 or len(data) < (global_batch if drop_last else 1):
             raise Usage(f"global_batch {global_batch!r}, micro_steps {micro_steps!r}, micro_batch {micro_batch!r}, {len(data)} samples: give whole numbers from 1, and data for a round")
-        self.order = EqualOrder(len(data), global_batch, micro_steps, seed, shuffle, drop_last)
         self._same = {"length": len(data), "global_batch": global_batch, "micro_steps": micro_steps, "seed": seed, "shuffle": shuffle, "drop_last": drop_last}
         self._most = micro_batch
+        self.order = self._order(len(data), global_batch, micro_steps, seed, shuffle, drop_last)
         return Loader(self, data, batch_sampler=self.order, **arguments)
+
+    def _order(self, *arguments: Any) -> EqualOrder:
+        return EqualOrder(*arguments)
 
     def watch(self, model: torch.nn.Module) -> None:
         """Takes the times of this model, which is wrapped already."""
@@ -118,7 +124,7 @@ class EqualSteps:
             _alone(model)
             if self._time is not None:
                 self._time.close()
-            self._model, self._time = model, ForwardTime(model, self.clock)
+            self._model, self._time = model, self._timer(model, self.clock)
 
     def begin(self, workers: int = 0) -> None:
         """Before an epoch, or the rest of one, on all ranks; the first time it registers the job. workers are the loader's."""
@@ -126,20 +132,17 @@ class EqualSteps:
             self._register()
         self._learn()
         self._step, self._loaded, self._waited, self._began, self._input = 0, 0, 0.0, None, InputTime(workers)
-        self._weights = None
+        self._weights, self._sizes = None, self.order.sizes(self.order.round)
 
     def _register(self) -> None:
         if not dist.is_initialized():
             raise Usage("torch.distributed is not initialised: start the job with torchrun, and iterate the loader after init_process_group")
         o, ranks = self.order, dist.get_world_size()
-        if o.global_batch < ranks * o.micro_steps:
-            raise Usage(f"global_batch {o.global_batch} is less than a sample for each of {o.micro_steps} micro-steps of {ranks} ranks: raise it, or lower micro_steps")
         if self._model is not None:
             _alone(self._model)
         self._group = dist.new_group(backend="gloo")
         device = next(self._model.parameters()).device if self._model is not None else torch.device("cpu")
-        limits = {"least": 1, "most": self._most, "sizes": []}
-        found = registration.register({**self._same, "deadline": ""}, limits, device, self._group, self._local, o.micro_steps)
+        found = self._found({**self._same, "deadline": ""}, device)
         self._client, self._serving, self._news = found.client, found.serving, client.News(found.client, found.first)
         self._alike = isinstance(found.client, LocalClient)
         o.begin(dist.get_rank(), found.first or client.uniform(o.global_batch, found.most))
@@ -153,6 +156,12 @@ class EqualSteps:
                 print(f"evenkeel: rank {o.rank} has no memory for a micro-step of {self.size} samples: give loader(micro_batch={fits}), or tuned(Trainer, largest={fits}), on this rank", file=sys.stderr)
 
         sys.excepthook = explain
+
+    def _found(self, same: dict[str, Any], device: torch.device) -> registration.Found:
+        o, ranks = self.order, dist.get_world_size()
+        if o.global_batch < ranks * o.micro_steps:
+            raise Usage(f"global_batch {o.global_batch} is less than a sample for each of {o.micro_steps} micro-steps of {ranks} ranks: raise it, or lower micro_steps")
+        return registration.register(same, {"least": 1, "most": self._most, "sizes": []}, device, self._group, self._local, o.micro_steps)
 
     # A micro-step.
 
@@ -172,9 +181,9 @@ class EqualSteps:
             self.stop()
 
     def _weighed(self, loader: Loader, weight: Callable[[Any], float]) -> Iterator[Any]:
-        source, o = iter(loader), self.order
-        while batches := list(itertools.islice(source, o.micro_steps)):
-            own = [float(weight(b)) if n else 0.0 for b, n in zip(batches, o.sizes(o.round))]
+        source = iter(loader)
+        while batches := list(itertools.islice(source, len(self._sizes))):
+            own = [float(weight(b)) if n else 0.0 for b, n in zip(batches, self._sizes)]
             if any(not 0 <= w < float("inf") for w in own):
                 raise Usage(f"weight() of micro-batches is {own}: give numbers from 0")
             total = torch.tensor([sum(own)], dtype=torch.float64)
@@ -195,13 +204,13 @@ class EqualSteps:
             self._time.active = False
         self._fitted = max(self._fitted, self.size)
         self._step, self._loaded, self._asked = self._step + 1, self._loaded - 1, False
-        if self._step == self.order.micro_steps:
+        if self._step == len(self._sizes):
             self._end()
 
     @property
     def size(self) -> int:
         """The samples of this micro-step that count. 0: there is one, and it does not."""
-        return self.order.sizes(self.order.round)[self._step]
+        return self._sizes[self._step]
 
     @property
     def scale(self) -> float:
@@ -211,9 +220,13 @@ class EqualSteps:
         return own * len(counts) * (self.order.micro_steps if self._divided else 1) / total if total else 0.0
 
     @property
+    def last(self) -> bool:
+        return self._step == len(self._sizes) - 1
+
+    @property
     def synchronised(self) -> bool:
         """Whether this is the last micro-step of the round. Read it after backward."""
-        self._asked = self._step == self.order.micro_steps - 1
+        self._asked = self.last
         return self._asked
 
     def _over(self) -> bool:
@@ -231,8 +244,10 @@ class EqualSteps:
         now, o = self.clock(), self.order
         if self._began is None:
             self._began = since
-        ahead, at = divmod(self._step + self._loaded, o.micro_steps)
-        self.handed = o.sizes(o.round + ahead)[at]  # the samples of that batch that count
+        number, at = o.round, self._step + self._loaded
+        while at >= len(sizes := o.sizes(number)):
+            number, at = number + 1, at - len(sizes)
+        self.handed = sizes[at]  # the samples of that batch that count
         self._input.handed(now, now - since, self.handed)
         self._loaded += 1
         self._waited += now - since
@@ -240,12 +255,16 @@ class EqualSteps:
     def _end(self) -> None:
         assert self._time is not None and self._began is not None
         o, now = self.order, self.clock()
-        own = sum(o.sizes(o.round))
-        did = Did(samples=own, micro_steps=o.micro_steps if own else 0, input=self._waited)
+        own = sum(self._sizes)
+        did = Did(samples=own, micro_steps=len(self._sizes) if own else 0, input=self._waited)
         seconds, past = self._time.read(Past(o.round, o.plan(o.round), now - self._began, [did]))
         o.round, self._step, self._waited, self._began = o.round + 1, 0, 0.0, None
-        if not self._serving:
-            return
+        if self._serving:
+            self._exchange(seconds, past)
+        self._sizes = o.sizes(o.round)
+
+    def _exchange(self, seconds: float, past: Past | None) -> None:
+        o = self.order
         self._learn()
         did = past.did[0] if past else Did()
         did.seconds, did.drawn = seconds, o.hold()
@@ -260,7 +279,8 @@ class EqualSteps:
             return
         v, work, past = pending
         work.wait()
-        did, plan, _ = round_vector.unpack(v.tolist(), self._vector.ranks)
+        ranks, plan, _ = round_vector.unpack(v.tolist(), self._vector.ranks)
+        did = self._nodes(ranks)
         if past is not None and self._client is not None:
             past.did = did
             longest = max(d.seconds for d in did)
@@ -271,8 +291,12 @@ class EqualSteps:
         if self._alike:
             plan = self._news.take()
         if plan is not None:
-            self.order.adopt(plan, max(d.drawn for d in did))
+            self.order.adopt(plan, max(d.drawn for d in ranks))
         self.order.release()
+
+    def _nodes(self, ranks: list[Did]) -> list[Did]:
+        """What each node of the plan did."""
+        return ranks
 
     # Files.
 

@@ -12,37 +12,68 @@ import torch
 BOTH = 3.0  # seconds of forward and backward for one of forward: a backward pass computes two products for each of forward
 
 
-class ForwardTime:
-    """The stopwatch on one model, whatever wraps it. It runs while active."""
+class Stopwatch:
+    """Adds up the spans of a round, on the device's clock. It runs while active."""
 
     def __init__(self, model: torch.nn.Module, clock: Callable[[], float] = time.perf_counter):
         self.active = False
-        self._clock, self._depth = clock, 0
-        self._cuda = next(model.parameters()).is_cuda
+        self._clock, self._cuda = clock, next(model.parameters()).is_cuda
         self._seconds, self._since = 0.0, None
         self._events: list[Any] = []  # begin, end, begin, end of this round
         self._before: tuple[list[Any], Any] = ([], None)  # those of the round before, and what belongs to it
-        self._handles = []
+        self._handles: list[Any] = []
+
+    def read(self, of: Any) -> tuple[float, Any]:
+        """Ends a round and returns the seconds of the newest round whose times are known, with what belongs to it: of this one or, on CUDA, of the one before."""
+        self._since = None
+        if not self._cuda:
+            seconds, self._seconds = self._seconds, 0.0
+            return seconds, of
+        (events, before), self._before, self._events = self._before, (self._events, of), []
+        if events:
+            events[-1].synchronize()
+        return sum(a.elapsed_time(b) for a, b in zip(events[::2], events[1::2])) / 1e3, before
+
+    def close(self) -> None:
+        for h in self._handles:
+            h.remove()
+
+    def _start(self) -> None:
+        self._since = self._now()
+
+    def _stop(self) -> None:
+        since, self._since = self._since, None
+        if since is None:
+            return
+        if self._cuda:
+            self._events += [since, self._now()]
+        else:
+            self._seconds += self._now() - since
+
+    def _now(self) -> Any:
+        if not self._cuda:
+            return self._clock()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+
+class ForwardTime(Stopwatch):
+    """The time of one model, whatever wraps it."""
+
+    def __init__(self, model: torch.nn.Module, clock: Callable[[], float] = time.perf_counter):
+        super().__init__(model, clock)
+        self._depth = 0
         for outer, inner in units(model):
             h = [outer.register_forward_pre_hook(self._gather, prepend=True), inner.register_forward_pre_hook(self._begin)]
             h += [inner.register_forward_hook(self._end, prepend=True, always_call=True), outer.register_forward_hook(self._leave, always_call=True)]
             self._handles += h
 
     def read(self, of: Any) -> tuple[float, Any]:
-        """Ends a round and returns the seconds of forward and backward of the newest round whose times are known, with what belongs to it: of this one
-        or, on CUDA, of the one before."""
-        self._depth, self._since = 0, None
-        if not self._cuda:
-            seconds, self._seconds = self._seconds, 0.0
-            return BOTH * seconds, of
-        (events, before), self._before, self._events = self._before, (self._events, of), []
-        if events:
-            events[-1].synchronize()
-        return BOTH * sum(a.elapsed_time(b) for a, b in zip(events[::2], events[1::2])) / 1e3, before
-
-    def close(self) -> None:
-        for h in self._handles:
-            h.remove()
+        """Of forward and backward passes."""
+        self._depth = 0
+        seconds, of = super().read(of)
+        return BOTH * seconds, of
 
     # Hooks, in the order in which they run; the unit's own hooks, which gather and free parameters, are between the first two and the last two.
 
@@ -67,25 +98,6 @@ class ForwardTime:
 
     def _running(self) -> bool:
         return self.active and torch.is_grad_enabled() and not torch.compiler.is_compiling()
-
-    def _start(self) -> None:
-        self._since = self._now()
-
-    def _stop(self) -> None:
-        since, self._since = self._since, None
-        if since is None:
-            return
-        if self._cuda:
-            self._events += [since, self._now()]
-        else:
-            self._seconds += self._now() - since
-
-    def _now(self) -> Any:
-        if not self._cuda:
-            return self._clock()
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
 
 
 def units(model: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, torch.nn.Module]]:

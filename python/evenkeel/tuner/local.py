@@ -17,10 +17,10 @@ _WORTH = 0.02  # share of a round that new sizes must save
 
 class LocalClient:
     """Decides by the reports of all ranks. most are the largest micro-batches of the ranks, 0: any. micro_steps: of each rank in each round, 0: as many
-    as its share needs."""
+    as its share needs. Shares are multiples of unit, as global_batch and most are."""
 
-    def __init__(self, global_batch: int, most: list[int], micro_steps: int = 0):
-        self._batch, self._most, self._steps = global_batch, list(most), micro_steps
+    def __init__(self, global_batch: int, most: list[int], micro_steps: int = 0, unit: int = 1):
+        self._batch, self._most, self._steps, self._unit = global_batch, list(most), micro_steps, unit
         self._paces: list[collections.deque[float]] = [collections.deque(maxlen=_ROUNDS) for _ in most]
         self._rounds = 0
         self.newest: Plan = self._plan(1, self._fill([1.0] * len(most)))
@@ -61,7 +61,8 @@ class LocalClient:
         paces.append(pace)
 
     def _fill(self, paces: list[float]) -> list[int]:
-        return fill(self._batch, paces, max(self._steps, 1), [self._steps * m for m in self._most])
+        unit = self._unit
+        return [unit * n for n in fill(self._batch // unit, paces, max(self._steps, 1), [self._steps * m // unit for m in self._most])]
 
     def _plan(self, number: int, shares: list[int]) -> Plan:
         return Plan(number, shares, [-(-s // self._steps) if self._steps else min(m, s) if m else s for m, s in zip(self._most, shares)])

@@ -60,7 +60,7 @@ class RoundVector:
             timed = plan.deadline > 0
             struct.pack_into(f"{_ALL}d", into, 8 * _OWN * ranks, 0.0, 0.0, plan.number, plan.era, plan.deadline, plan.reserve, plan.whole, plan.overtime)
             for k, of in enumerate((plan.shares, plan.micro_batches, plan.seconds, plan.micro_step, plan.least)[: _EACH if timed else 2]):
-                struct.pack_into(f"{ranks}d", into, 8 * (_OWN * ranks + _ALL + k * ranks), *of)
+                struct.pack_into(f"{len(of)}d", into, 8 * (_OWN * ranks + _ALL + k * ranks), *of)
         into[_OWN * ranks + 1] = float(probe)
         return self._tensor
 
