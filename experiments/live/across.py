@@ -12,11 +12,13 @@ import sys
 import tempfile
 import time
 
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.append(os.path.join(HERE, "..", "..", "examples", "mixed-cluster"))
+
 import trainers
 from hosts import Hosts
 
 HOSTS = 3
-HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def rank(o):
