@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -116,6 +117,9 @@ func (e *exportCmd) Run(a *cli.App) error {
 	}
 	if err != nil {
 		return err
+	}
+	if bytes.HasPrefix(state.Random, []byte("EVKLDCP1")) { // its arrays are parts of tensors, and the small ones are not arrays
+		return fmt.Errorf("%s: step %d was saved by torch.distributed.checkpoint: load it with evenkeel.dcp.Reader", e.Files[0], state.Step)
 	}
 	if err := cli.WriteFile(e.Out, func(w io.Writer) error { return checkpoint.WriteSafetensors(w, arrays, state) }); err != nil {
 		return fmt.Errorf("write %s: %w", e.Out, err)
