@@ -143,6 +143,8 @@ def trained(rank, path, log, steps=STEPS, every=1, wait=False, reshard=False, be
                 saved.save(step)
                 if wait:
                     saved.wait()
+                if step == first:
+                    saved.audit()
             if saved.durable != told:
                 told = saved.durable
                 say("durable", told)
