@@ -21,6 +21,7 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.state_dict import get_state_dict
 
 import evenkeel.dcp
+from evenkeel import checkpoint
 from evenkeel.checkpoint import Job, interchange, load_parameters
 from evenkeel.checkpoint.file import layout
 from evenkeel.dcp import Reader, Writer, newest
@@ -77,30 +78,38 @@ class TestRanks(Case):
 
 
 def failing(rank, path, log):
-    """Rank 1's write fails in saves 2 to 6, and rank 0's in 8: then nobody has the save, and there is room for the next."""
+    """Rank 1's write fails in saves 2 to 6, and rank 0's in 8 to 10, of step 7 again: then nobody has the save, and there is room for the next."""
     logging.disable(logging.WARNING)
-    real, writer = layout.write_at, Writer(path)
+    real, writer, good = layout.write_at, Writer(path), None
     from evenkeel.checkpoint.file import transfer
 
     def broken(fd, data, at):
         raise OSError(28, "No space left on device")
 
-    for step in range(1, 12):
-        state = {"a": torch.full((4000,), float(step)), "b": torch.full((4000,), -float(step)), "n": step}
-        bad = step in (2, 3, 4, 5, 6) and rank == 1 or step == 8 and rank == 0
+    for save in range(1, 14):
+        step = 7 if 8 <= save <= 10 else save
+        state = {"a": torch.full((4000,), float(save)), "b": torch.full((4000,), -float(save)), "n": save}
+        bad = save in (2, 3, 4, 5, 6) and rank == 1 or save in (8, 9, 10) and rank == 0
         transfer.write_at = broken if bad else real
         try:
             dcp.save(state, storage_writer=writer, checkpoint_id=f"step-{step}")
-            assert step not in (2, 8), step
+            assert save not in (2, 3, 4, 5, 6, 8, 9, 10), save
+            good = save
         except dcp.CheckpointException as e:
-            assert step in (2, 3, 4, 5, 6, 8), e
-            assert "run.ckpt.g1." in str(e) and f"step {step}" in str(e), e
+            assert save in (2, 3, 4, 5, 6, 8, 9, 10), e
+            assert "run.ckpt.g1." in str(e) and f"step {step}: No space left" in str(e), e
             if bad:  # the slot may be damaged by a real disk; here it is not
                 evenkeel.dcp._ranks[path, os.getpid()].ck._poisoned.clear()
-            continue
         out = {"a": torch.zeros(4000), "b": torch.zeros(4000), "n": 0}
         dcp.load(out, storage_reader=Reader(path))
-        assert out["n"] == step and out["a"].eq(step).all() and out["b"].eq(-step).all()
+        assert out["n"] == good and out["a"].eq(good).all() and out["b"].eq(-good).all(), (save, good, out)
+        torch.distributed.barrier()
+    plans = [dcp.LoadPlan([], (1, 7, 3)), dcp.LoadPlan([], (1, 8, 3))]
+    try:
+        Reader(path).prepare_global_plan(plans)
+        raise AssertionError("ranks that found different steps")
+    except checkpoint.Usage:
+        pass
     with open(log, "a") as f:
         f.write("ok\n")
 
@@ -355,6 +364,19 @@ class TestAsync(Case):
             self.assertEqual(newest(self.path), 1)
         self.begin(job).result()
         self.assertEqual(newest(self.path), 2)
+
+    def test_two_saves_at_once(self):
+        real = evenkeel.dcp.Writer.finish
+
+        def between(writer, metadata, results):
+            evenkeel.dcp.Writer.finish = real
+            self.save({"t": torch.ones(5000)})
+            real(writer, metadata, results)
+
+        evenkeel.dcp.Writer.finish = between
+        with self.refused("another save of this path began before this one ended"):
+            self.save({"t": torch.zeros(5000)})
+        self.assertEqual((newest(self.path), self.load({"t": torch.zeros(5000)})["t"].sum()), (1, 5000))
 
     def test_memory_of_the_last_save_is_used_again(self):
         writer = Writer(self.path)
