@@ -17,6 +17,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 
 import torch
+import torch._dynamo  # distributed tensors import it when they are first used; it takes long, and is done before ranks are forked
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from ranks import join, spawn
@@ -112,6 +113,7 @@ def killed(rank, path, log, steps):
     logging.disable(logging.WARNING)
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     first = evenkeel.dcp.newest(path)
+    numbers(0, mesh)  # it imports much when it is first called
     if first is not None:
         state = numbers(first, mesh)
         for t in state.values():
@@ -134,14 +136,17 @@ def killed(rank, path, log, steps):
 
 def kill(trials, ranks, seed, steps=30):
     """SIGKILLs jobs until there were so many kills. Returns the kills, loads and completed jobs. Raises AssertionError at a fault."""
-    draw, kills, loads, ended = random.Random(seed), 0, 0, 0
+    draw, kills, loads, ended, steps_seen = random.Random(seed), 0, 0, 0, 0
     while kills < trials:
         with tempfile.TemporaryDirectory() as folder:
             path, log, durable = f"{folder}/run.ckpt", f"{folder}/log", 0
             open(log, "w").close()
             while True:
                 pids = spawn(ranks, killed, path, log, steps)
-                time.sleep(draw.uniform(0.3, 2.5))
+                until = time.monotonic() + 60
+                while not os.path.getsize(log) and time.monotonic() < until:
+                    time.sleep(0.01)
+                time.sleep(draw.uniform(0, 4))  # loading, saving, or making new files
                 for pid in draw.choice((pids, [draw.choice(pids)])):
                     os.kill(pid, 9)
                 codes = join(pids)
@@ -151,11 +156,11 @@ def kill(trials, ranks, seed, steps=30):
                 found = {step or 0 for what, _, step in said if what == "loaded"}
                 assert len(found) <= 1 and all(durable <= step for step in found), f"loaded {found}, step {durable} was durable"
                 durable = max([durable] + [step for what, _, step in said if what == "durable"])
-                kills, loads = kills + (-9 in codes), loads + len(found)
+                kills, loads = kills + (-9 in codes), loads + sum(step > 0 for step in found)
                 assert set(codes) <= {0, 1, -9, -6}, codes
                 if durable == steps or kills >= trials:
                     break
-            ended += durable == steps
+            ended, steps_seen = ended + (durable == steps), steps_seen + durable
             if durable:
                 step = evenkeel.dcp.newest(path)
                 assert durable <= step
@@ -165,7 +170,7 @@ def kill(trials, ranks, seed, steps=30):
                         t.zero_()
                 dcp.load(state, storage_reader=evenkeel.dcp.Reader(path))
                 assert same(state, numbers(step, None)), "one rank loads otherwise"
-    return {"kills": kills, "loads": loads, "ended": ended}
+    return {"kills": kills, "loads": loads, "ended": ended, "durable steps": steps_seen}
 
 
 if __name__ == "__main__":

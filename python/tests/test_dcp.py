@@ -69,7 +69,8 @@ class TestRanks(Case):
         self.assertEqual(set(seen), every)
 
     def test_killed(self):
-        self.assertGreater(ranks_dcp.kill(6, 3, 5)["loads"], 1)
+        seen = ranks_dcp.kill(6, 3, 5)
+        self.assertTrue(seen["loads"] > 1 and seen["durable steps"] > 6, seen)
 
     def test_a_rank_that_fails(self):
         log = os.path.join(self.folder, "log")
