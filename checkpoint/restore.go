@@ -77,6 +77,28 @@ func (f *File) Slots() []SlotReport {
 	return out
 }
 
+// Sums gives the checksum of each array, by name, of the newest checkpoint of a step, without reading the arrays.
+func (f *File) Sums(step uint64) (map[string]uint64, error) {
+	var newest record
+	for _, p := range f.readPages().pages {
+		if p.record.step == step && p.record.sequence > newest.sequence {
+			newest = p.record
+		}
+	}
+	if newest.sequence == 0 {
+		return nil, fmt.Errorf("%s: step %d: %w", f.path, step, ErrEmpty)
+	}
+	hashes, _, err := f.readManifest(newest)
+	if err != nil {
+		return nil, fmt.Errorf("%s: step %d: %w", f.path, step, err)
+	}
+	out := map[string]uint64{}
+	for i, a := range f.head.arrays {
+		out[a.Name] = hashes[i]
+	}
+	return out, nil
+}
+
 func (p slotPage) report(slot int) SlotReport {
 	s := SlotReport{Slot: slot, Sequence: p.record.sequence, Step: p.record.step}
 	if p.err != nil {

@@ -27,13 +27,13 @@ func makeEmpty(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(f.Close())
 }
 
-// damage flips a bit: damage FILE BYTE.
+// damage flips a bit: damage FILE BYTE; a negative one counts from the end.
 func damage(ts *testscript.TestScript, _ bool, args []string) {
 	var at int
 	_, err := fmt.Sscan(args[1], &at)
 	ts.Check(err)
 	data, err := os.ReadFile(ts.MkAbs(args[0]))
 	ts.Check(err)
-	data[at] ^= 1
+	data[(at+len(data))%len(data)] ^= 1
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), data, 0o644))
 }

@@ -3,7 +3,7 @@
     ranks.py kill TRIALS RANKS SEED       SIGKILLs a random rank or all at random moments, and judges every restore
     ranks.py reshard FOLDER FROM TO ...   runs a job on each of these numbers of ranks in turn, each from the one before
     ranks.py refuse FOLDER                what is refused
-    ranks.py guide FOLDER                 the guide's script on two ranks, killed and started again until it ends
+    ranks.py guide FOLDER CALL            the guide's script that has this call on two ranks, killed and started again until it ends
 
 With RANKS_PAST=1 small files too are written past the page cache. It prints a summary as JSON; docs/results/checkpoint.md has runs of it.
 """
@@ -100,8 +100,9 @@ def digest(o):
     h = hashlib.sha256()
     for p in o["model"].parameters():
         for t in (p, *(v for _, v in sorted(o["optimizer"].state.get(p, {}).items()))):
-            h.update(layout.memory(t))
-    h.update(repr(o["scheduler"].get_last_lr()).encode())
+            h.update(layout.memory(t.to_local() if hasattr(t, "to_local") else t))
+    if "scheduler" in o:
+        h.update(repr(o["scheduler"].get_last_lr()).encode())
     b = hashlib.sha256()
     for t in o["model"].buffers():
         b.update(layout.memory(t))
@@ -142,6 +143,8 @@ def trained(rank, path, log, steps=STEPS, every=1, wait=False, reshard=False, be
                 saved.save(step)
                 if wait:
                     saved.wait()
+                if step == first:
+                    saved.audit()
             if saved.durable != told:
                 told = saved.durable
                 say("durable", told)
@@ -329,9 +332,9 @@ def scripted(rank, code, log, out):
             f.write(digest(names)[0])
 
 
-def guide(folder):
+def guide(folder, call):
     with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "guides", "checkpoint-pytorch.md")) as f:
-        code = next(b for b in f.read().split("```python\n")[1:] if "saved.save(" in b).split("```")[0]
+        code = next(b for b in f.read().split("```python\n")[1:] if call in b).split("```")[0]
     assert "steps=10_000" in code
     code = code.replace("steps=10_000", "steps=30")
     ends, seen, kills, r = [], [], 0, random.Random(5)
@@ -367,7 +370,7 @@ if __name__ == "__main__":
         with tempfile.TemporaryDirectory() as folder:
             print(json.dumps(kill(int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), folder), indent=1))
     elif sys.argv[1] == "guide":
-        print(json.dumps(guide(sys.argv[2])))
+        print(json.dumps(guide(*sys.argv[2:4])))
     elif sys.argv[1] == "reshard":
         print(json.dumps(reshard(sys.argv[2], [int(n) for n in sys.argv[3:]])))
     else:

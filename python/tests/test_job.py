@@ -431,8 +431,8 @@ class Refused(Base):
             saved.save(0)
             saved.ready()
             steps("AdamW", model, optimizer, [1])
-            saved.save(1)
             with self.assertWarnsRegex(UserWarning, "no parameter changed between the saves of steps 0 and 1"):
+                saved.save(1)
                 saved.wait()
 
     def test_files_of_two_jobs_or_two_saves(self):

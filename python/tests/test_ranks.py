@@ -30,11 +30,14 @@ class Ranks(unittest.TestCase):
         past = self.run_("kill", 6, 2, 4, RANKS_PAST="1")
         self.assertEqual((past["faults"], past["kills"]), ([], 6))
 
-    def test_guides_script(self):
-        got = self.run_("guide", self.folder)
-        self.assertTrue(got["same"] and got["same samples"], got)
-        self.assertEqual(got["steps"], 30)
-        self.assertGreater(got["kills"], 2)
+    def test_guides_scripts(self):
+        for call in ("dcp.async_save(", "saved.save("):
+            folder = os.path.join(self.folder, call)
+            os.mkdir(folder)
+            got = self.run_("guide", folder, call)
+            self.assertTrue(got["same"] and got["same samples"], got)
+            self.assertEqual(got["steps"], 30)
+            self.assertGreater(got["kills"], 2)
 
     def test_other_number_of_ranks(self):
         got = self.run_("reshard", self.folder, 4, 2, 4, 1, 2)

@@ -228,6 +228,13 @@ class StateDicts(Base):
                 saved.ready()
                 step(o)
                 saved.save(i)
+            before, random = states(o), torch.get_rng_state()
+            if name in ("PostLocalSGD", "module pruned"):
+                with self.assertRaisesRegex(checkpoint.Usage, "audit: .* cannot be copied"):
+                    saved.audit()
+            else:
+                saved.audit()
+            self.assertTrue(states(o) == before and torch.equal(torch.get_rng_state(), random))
         want, other = states(o), made(2, **make)
         with Job(path) as saved:
             self.assertEqual(saved.restore(behind=behind, **other).step, 2)
@@ -275,6 +282,43 @@ class StateDicts(Base):
             saved.save(0)
         with Job(self.path) as saved, self.assertRaisesRegex(checkpoint.Schema, "'_extra_state' of the state_dict.. of 'model' was not saved"):
             saved.restore(model=Extra(6, 6))
+
+    def test_audit(self):
+        """What a save and a restore lose is told by name."""
+
+        class Keeps:
+            def __init__(self, lost):
+                self.n, self.t, self.lost = 5, torch.arange(3.0), lost
+
+            def state_dict(self):
+                return {"n": self.n, "t": [self.t]}
+
+            def load_state_dict(self, state):
+                self.n, self.t = (self.n, state["t"][0]) if self.lost == "n" else (state["n"], self.t * 2 if self.lost == "t" else state["t"][0])
+
+        for lost, said in ((None, None), ("n", r"kept.state_dict\(\)\['n'\]: the job has 5, restored is 6"), ("t", r"kept.state_dict\(\)\['t'\]\[0\]: the job has ")):
+            o = {**made(1), "kept": Keeps(lost)}
+            with Job(f"{self.path}.{lost}") as saved:
+                saved.restore(**o)
+                with self.assertRaisesRegex(checkpoint.Usage, "nothing was saved"):
+                    saved.audit()
+                step(o)
+                saved.save(0)
+                if lost:
+                    with self.assertRaisesRegex(checkpoint.Corrupt, "audit: " + said):
+                        saved.audit()
+                    continue
+                saved.audit()
+                for change, where in (
+                    (lambda: o["model"].weight.data.add_(1), "model.state_dict.*weight"), (lambda: o["optimizer"].param_groups[0].update(lr=7), "optimizer.state_dict.*lr"),
+                    (lambda: o["generator"].manual_seed(8), "generator.state_dict"), (lambda: torch.rand(1), "generators..torch"), (lambda: o["scaler"].update(3.0), "scaler.state_dict"),
+                ):  # fmt: skip
+                    saved.ready()
+                    saved.save(saved.durable + 1)
+                    saved.audit()
+                    change()
+                    with self.assertRaisesRegex(checkpoint.Corrupt, f"audit: {where}"):
+                        saved.audit()
 
 
 if __name__ == "__main__":

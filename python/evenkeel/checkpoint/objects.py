@@ -12,7 +12,7 @@ import os
 import secrets
 import time
 
-from . import lazy_restore, tensor_file
+from . import audit, lazy_restore, tensor_file
 from .file import layout
 from .file.errors import CheckpointError, Schema, Usage
 from .file.layout import PARAMETER
@@ -315,6 +315,16 @@ class Job(Restoring):
             self._pending = None
             raise
         self._counts()
+
+    def audit(self):
+        """Proves the newest save: restores it into copies of the objects, and compares every state_dict() and the generators. Raises Corrupt with the
+        first difference. All ranks call it right after a save, before anything changes; once a run is enough. It takes the memory of the objects again."""
+        self.wait()
+        if self.durable is None:
+            raise Usage("nothing was saved that audit() could compare; call save() before it")
+        paths = [self._file.path] if self.ranks == 1 else sets.names(self.path, self._generation, self.ranks)
+        other = self._beside("", self.slots)
+        self._everywhere(lambda: audit.audit(self._objects, self.rank, lambda copies: other._load(paths, self.durable, copies, False)))
 
     def _retire(self):
         """Removes the old files, because the new ones have a checkpoint."""

@@ -237,10 +237,11 @@ class Checkpoint(Writer):
             raise Usage(f"{self.path}: step {step} was acknowledged but not committed here")
         self._all = max(self._all, *found)
 
-    def give_up_after(self, step):
-        """Frees the slots of all checkpoints newer than a step's: they are not part of the resumed run."""
+    def give_up_after(self, step, nonce=None):
+        """Frees the slots of all checkpoints newer than a step's, or than the one of it with a nonce: they are not part of the resumed run."""
         self.wait()
-        newest = max((r for r in self._slots if r and r.step == step), default=Record(0, 0, 0, 0))
+        mine = (r for slot, r in enumerate(self._slots) if r and r.step == step and nonce in (None, self._manifest(slot, r)[0].nonce))
+        newest = max(mine, default=Record(0, 0, 0, 0))
         if self._note.sequence > newest.sequence:
             note = self._note._replace(generation=self._note.generation + 1, sequence=newest.sequence, step=newest.step)
             if note.all_sequence > newest.sequence:

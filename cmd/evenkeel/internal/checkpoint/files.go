@@ -1,10 +1,12 @@
 package checkpoint
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 
@@ -17,17 +19,19 @@ import (
 
 type verifyCmd struct {
 	fileArgs
-	JSON bool `name:"json" help:"Print JSON."`
+	JSON    bool     `name:"json" help:"Print JSON."`
+	Against []string `help:"Also compare with the checkpoint of another run, by the arrays' checksums; its file, or the files of all its ranks." placeholder:"FILE"`
 }
 
 // Help is what --help adds.
 func (*verifyCmd) Help() string {
 	return `Exit status 0: every checkpoint, and every copy of the file's description, is intact. 1: something is damaged; the table shows what, and which
-checkpoints are good.
+checkpoints are good. With --against, also 1: an array differs in a step that both runs have, or they have none in common. Their numbers of ranks may differ.
 
 Examples:
 
   evenkeel checkpoint verify run.ckpt
+  evenkeel checkpoint verify run.ckpt --against again.ckpt
   evenkeel checkpoint verify run.0.ckpt run.1.ckpt --json`
 }
 
@@ -62,7 +66,79 @@ func (v *verifyCmd) Run(a *cli.App) error {
 	if err == nil && damaged > 0 {
 		err = fmt.Errorf("damaged places: %d: %w", damaged, checkpoint.ErrCorrupt)
 	}
+	if len(v.Against) > 0 {
+		err = errors.Join(err, v.compare(a))
+	}
 	return err
+}
+
+// compare says of each step that both runs have which arrays differ.
+func (v *verifyCmd) compare(a *cli.App) error {
+	var runs []map[uint64]map[string]uint64
+	for _, c := range []*fileArgs{&v.fileArgs, {Files: v.Against}} {
+		sums, err := c.sums(a)
+		if err != nil {
+			return err
+		}
+		runs = append(runs, sums)
+	}
+	var lines []string
+	var fault error
+	for _, step := range slices.Sorted(maps.Keys(runs[0])) {
+		x, y := runs[0][step], runs[1][step]
+		if y == nil {
+			continue
+		}
+		all := maps.Clone(x)
+		maps.Copy(all, y)
+		var differ []string
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			p, here := x[name]
+			q, there := y[name]
+			if p != q || here != there {
+				differ = append(differ, name)
+			}
+		}
+		line := fmt.Sprintf("step %d: all %d arrays are the same in both runs", step, len(all))
+		if len(differ) > 0 {
+			line = fmt.Sprintf("step %d: %d of %d arrays differ between the runs, first %s", step, len(differ), len(all), differ[0])
+			fault = fmt.Errorf("the runs differ: %s", line)
+		}
+		lines = append(lines, line)
+	}
+	if len(lines) == 0 {
+		return fmt.Errorf("--against: no step is in both runs: %v here, %v there", slices.Sorted(maps.Keys(runs[0])), slices.Sorted(maps.Keys(runs[1])))
+	}
+	if !v.JSON {
+		fault = errors.Join(cli.PrintLines(a.Out, lines), fault)
+	}
+	return fault
+}
+
+// sums gives the arrays' checksums of each step that all files have.
+func (c *fileArgs) sums(a *cli.App) (map[uint64]map[string]uint64, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	s, done, err := c.open(a, "comparing (MiB)")
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	out := map[uint64]map[string]uint64{}
+steps:
+	for _, slot := range s.Files()[0].Slots() {
+		all := map[string]uint64{}
+		for _, f := range s.Files() {
+			one, err := f.Sums(slot.Step)
+			if err != nil { // damage is reported by verify itself
+				continue steps
+			}
+			maps.Copy(all, one)
+		}
+		out[slot.Step] = all
+	}
+	return out, nil
 }
 
 type exportCmd struct {
@@ -116,6 +192,9 @@ func (e *exportCmd) Run(a *cli.App) error {
 	}
 	if err != nil {
 		return err
+	}
+	if bytes.HasPrefix(state.Random, []byte("EVKLDCP1")) { // its arrays are parts of tensors, and the small ones are not arrays
+		return fmt.Errorf("%s: step %d was saved by torch.distributed.checkpoint: load it with evenkeel.dcp.Reader", e.Files[0], state.Step)
 	}
 	if err := cli.WriteFile(e.Out, func(w io.Writer) error { return checkpoint.WriteSafetensors(w, arrays, state) }); err != nil {
 		return fmt.Errorf("write %s: %w", e.Out, err)

@@ -60,11 +60,7 @@ def make(path, named, slots, state_bytes, rank, ranks, id):
         if disk.f_bavail * disk.f_frsize < size:  # check first: reserving too much would fill the disk for a moment
             raise OSError(errno.ENOSPC, f"no space left on device for {size} bytes ({slots} slots of {slot_size}), {disk.f_bavail * disk.f_frsize} are free", path)
         os.posix_fallocate(fd, 0, size)
-        zeros = bytes(4 << 20)
-        for at in range(0, size, len(zeros)):  # reserved blocks that were never written would slow down every later flush
-            write_at(fd, zeros[: min(len(zeros), size - at)], at)
         os.fsync(fd)
-        os.posix_fadvise(fd, 0, size, os.POSIX_FADV_DONTNEED)  # otherwise the first write past the page cache must drop these pages
         if copying:
             said = f"{path}: the file system is {copying}, which copies on write: saves are slower and can run out of space. ext4 and XFS write in place"
             warnings.warn(said, stacklevel=4)

@@ -25,6 +25,7 @@ SUPER = "<8sII16sIIIIQQQQQQQQQ"  # 120 bytes, then their hash
 RECORD = "<8s16sQQQQQ"  # 64 bytes, then the commit word
 NOTE = "<8s16sQQQQQQ"  # 72 bytes, then their hash; two copies in a record page, at bytes 512 and 1024
 NOTE_AT = 512
+DCP = b"EVKLDCP1"  # the random state of a checkpoint of torch.distributed.checkpoint begins with it
 
 State = namedtuple("State", "step cursor random scalars nonce", defaults=(0,))
 Entry = namedtuple("Entry", "name dtype kind shape offset length")

@@ -26,7 +26,7 @@ class Pages:
             try:
                 found.append(self._copy(copy))
             except CheckpointError as e:
-                fault = fault or e
+                fault = fault or (e if str(e).startswith(self.path) else Corrupt(f"{self.path}: {e}"))
         if not found:
             raise fault
         if len(found) == 2 and found[0] != found[1]:  # the right one has the id of the record pages

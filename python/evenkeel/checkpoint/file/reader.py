@@ -64,13 +64,14 @@ class Reader(Pages):
         self.faults = [f for _, f in pages if f] + damage
         return {slot: r for slot, (r, _) in enumerate(pages) if r}
 
-    def at(self, step):
-        """Verifies the manifest of a step's newest checkpoint. Returns its State, and a place for each array, which read() takes: (entry, hash,
-        position of the slot). Raises Corrupt if the step is not in the file."""
+    def at(self, step, nonce=None):
+        """Verifies the manifest of a step's newest checkpoint, or of the one with a nonce. Returns its State, and a place for each array, which read()
+        takes: (entry, hash, position of the slot). Raises Corrupt if the step is not in the file."""
         found = self._found()
         for _, slot in sorted(((r.sequence, slot) for slot, r in found.items() if r.step == step), reverse=True):
             state, hashes, start = self._manifest(slot, found[slot])
-            return state, [(e, h, start) for e, h in zip(self.entries, hashes)]
+            if nonce in (None, state.nonce):
+                return state, [(e, h, start) for e, h in zip(self.entries, hashes)]
         raise Corrupt(f"{self.path}: step {step} is gone")
 
     def read(self, place, t):

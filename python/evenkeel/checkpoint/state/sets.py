@@ -6,6 +6,7 @@ import os
 import re
 
 from .. import tensor_file
+from ..file import layout
 from ..file.errors import Corrupt, Schema
 
 
@@ -46,6 +47,8 @@ def at(files, step):
     """What each file has at a step, see Reader.at(). Raises Corrupt if it is not one save of all ranks."""
     found = [ck.at(step) for ck in files]
     for ck, (state, _) in zip(files, found):
+        if state.random.startswith(layout.DCP):
+            raise Schema(f"{ck.path}: step {step} was saved by torch.distributed.checkpoint: load it with evenkeel.dcp.Reader")
         if state.nonce != found[0][0].nonce:
             raise Corrupt(f"{files[0].path} and {ck.path}: their checkpoints of step {step} are of different saves")
     return found
