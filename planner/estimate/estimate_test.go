@@ -35,6 +35,11 @@ func TestBadModels(t *testing.T) {
 	if _, err := Read([]byte("{"+good+"}"), "x"); err != nil {
 		t.Fatal(err)
 	}
+	for text, want := range map[string]bool{"true": true, "false": false} {
+		if m, err := Read([]byte("{"+good+`, "tie_word_embeddings": `+text+"}"), "x"); err != nil || m.Tied != want {
+			t.Errorf("%+v, %v", m, err)
+		}
+	}
 	for name, c := range map[string]struct{ text, want string }{
 		"no JSON":  {"[", "unexpected end"},
 		"type":     {`{"model_type": "mamba"}`, `model_type is "mamba"; known are gemma`},
@@ -151,6 +156,9 @@ func TestTensorDegrees(t *testing.T) {
 	}
 	if got, want := eighth.Activation/beside, 16*s*h+(whole.Activation/beside-16*s*h)/8; math.Abs(got/want-1) > 1e-12 {
 		t.Errorf("%v bytes, want %v", got, want)
+	}
+	if math.Abs(eighth.Update*8/whole.Update-1) > 1e-12 {
+		t.Errorf("an eighth is updated in %v s, all in %v", eighth.Update, whole.Update)
 	}
 	if l := p.Layers[1]; l.Context != 4*s*h*8/32 {
 		t.Errorf("%v bytes of keys and values", l.Context)

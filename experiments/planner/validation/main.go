@@ -2,7 +2,7 @@
 // command line alone. Plans of one number of machines at a time are left out: the others make a calibration (evenkeel plan calibrate), by which those
 // left out are predicted (evenkeel plan check --calibration), and they are predicted without a calibration as well.
 //
-//	go run ./experiments/planner/validation -data ../shared/data/planner
+//	go run ./experiments/planner/validation -data ../shared/data
 package main
 
 import (
