@@ -11,24 +11,6 @@ import (
 	"evenkeel/planner/search"
 )
 
-// each calls f for every way to choose n numbers below m.
-func each(n, m int, f func([]int)) {
-	all := make([]int, n)
-	for {
-		f(all)
-		i := 0
-		for ; i < n; i++ {
-			if all[i]++; all[i] < m {
-				break
-			}
-			all[i] = 0
-		}
-		if i == n {
-			return
-		}
-	}
-}
-
 // priced is the cost of a stage under a condition, and whether it fits memory.
 func priced(t *testing.T, c *Condition, shape, from, to, behind int, choice func(i int) Strategy) (p search.Point, fits bool) {
 	t.Helper()
