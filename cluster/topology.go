@@ -20,7 +20,7 @@ type Topology struct {
 
 // Class is equal devices in equal machines.
 type Class struct {
-	Device     string
+	Device     string // of cards in unlike machines, name@machine
 	Count      int
 	PerMachine int     // devices of a machine; divides Count
 	Memory     float64 // bytes of a device
@@ -28,6 +28,12 @@ type Class struct {
 	Inside     Level
 	Link       Level  // from a machine to its switch
 	Switch     string // "": a core that joins all machines and costs nothing
+}
+
+// Card is what a device is, wherever it sits: its name up to an @.
+func Card(device string) string {
+	card, _, _ := strings.Cut(device, "@")
+	return card
 }
 
 // Level is one level of links.

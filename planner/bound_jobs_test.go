@@ -52,7 +52,7 @@ func TestLowerBoundOverMachines(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := job.Search(context.Background(), planner.SearchOptions{})
+		r, err := job.Search(context.Background(), planner.SearchOptions{Bound: true})
 		if errors.Is(err, planner.ErrInfeasible) {
 			continue
 		}

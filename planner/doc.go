@@ -4,10 +4,10 @@
 //
 // One uses it in this order. Times are seconds and sizes bytes throughout; a step is a micro-batch's forward and backward pass.
 //
-//	p, err := layerprofile.Load("layers.csv")              // measured: seconds and bytes of each layer on each device
+//	p, err := layerprofile.Load("layers.csv")              // measured, or estimated by package estimate: each layer on each device
 //	t, err := clusterfile.LoadTopology("cluster.yaml", nil)    // devices by class, machines, links
 //	j, err := planner.NewJob(p, t, planner.Options{GlobalBatches: []int{512}})
-//	r, err := j.Search(ctx, planner.SearchOptions{})       // the quickest plan found, and what no plan takes less than
+//	r, err := j.Search(ctx, planner.SearchOptions{})       // the quickest plan found
 //	x, err := j.Predict(r.Plan)                            // the price of any plan, written by hand or found
 //	err = planner.WritePlan("plan.json", r.Plan)           // for evenkeel plan export, run and check
 //
@@ -23,10 +23,18 @@
 //     (global batch, replicas, micro-batch).
 //  5. Refine (refine): local search from the best of these plans, by simulation, over all that Predict accepts: unequal replicas, other shares,
 //     devices left out. Other schedules than 1F1B are then tried on what was found.
-//  6. Bound (bound): a time that no plan within the options takes less than, so that one sees how much may be missed.
+//  6. Bound (bound), if asked for: a time that no plan within the options takes less than, so that one sees how much may be missed.
 //
 // The method is that of the patent of the Hangzhou Binjiang Institute of Blockchain and Data Security on model-parallel training of heterogeneous
-// systems: under each of many preset conditions, cut, map and choose strategies by dynamic programming, and take the condition with the least cost.
+// systems. What it claims, and where that is:
+//
+//	preset conditions                    costmodel.Model.Conditions
+//	mapping of stages to devices         costmodel.Condition.Shapes, Fits
+//	strategies of layers, conversion     costmodel.Condition.Stage, links.convert
+//	overlap of computing and sending     costmodel.Overlap
+//	dynamic programming, least cost      search.Run
+//	server and clients, encrypted        execute.Server, execute.Client
+//
 // It departs from it in keeping Pareto points where the patent keeps one, and in finding all pipeline degrees in one pass. What the dynamic
 // programming covers is said in docs/decisions/0010-space-of-plans.md, every formula in docs/reference/cost-model.md.
 package planner

@@ -37,7 +37,7 @@ func (j *Job) Front(ctx context.Context, prices map[string]float64, options Sear
 	if quickest != nil {
 		add(quickest)
 	}
-	options = SearchOptions{For: options.For, Schedule: options.Schedule, Unrefined: true, unbounded: true}
+	options = SearchOptions{For: options.For, Schedule: options.Schedule, Unrefined: true}
 	for i, counts := range parts {
 		p, err := j.quickestOn(ctx, counts, options)
 		switch {

@@ -52,7 +52,7 @@ func handJob(t *testing.T, nodes string, batch int, o Options, seconds ...float6
 func TestRefineUnequalReplicas(t *testing.T) {
 	o := Options{Checkpoint: "never", Shardings: []Sharding{Replicated}, LeastStages: 2}
 	j := handJob(t, "nodes:\n  - {device: a, count: 1, memory: 1GiB}\n  - {device: b, count: 2, memory: 1GiB}\n", 8, o, 1, 1)
-	r, err := j.Search(context.Background(), SearchOptions{})
+	r, err := j.Search(context.Background(), SearchOptions{Bound: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestNoPlanBelowTheBound(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		r, err := j.Search(context.Background(), SearchOptions{})
+		r, err := j.Search(context.Background(), SearchOptions{Bound: true})
 		if err != nil {
 			continue
 		}
@@ -171,7 +171,7 @@ func TestEditsDoNotHelp(t *testing.T) {
 		if j == nil {
 			continue
 		}
-		r, err := j.Search(context.Background(), SearchOptions{})
+		r, err := j.Search(context.Background(), SearchOptions{Bound: true})
 		if err != nil {
 			continue
 		}
@@ -245,7 +245,7 @@ func TestRefineKeepsToTheOptions(t *testing.T) {
 			continue
 		}
 		o := j.options
-		r, err := j.Search(context.Background(), SearchOptions{})
+		r, err := j.Search(context.Background(), SearchOptions{Bound: true})
 		if err != nil {
 			continue
 		}

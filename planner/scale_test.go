@@ -58,7 +58,7 @@ func BenchmarkSearch(b *testing.B) {
 		b.Run(fmt.Sprintf("%d+%d", n[0], n[1]), func(b *testing.B) {
 			job := large(b, n[0], n[1])
 			for b.Loop() {
-				r, err := job.Search(context.Background(), SearchOptions{})
+				r, err := job.Search(context.Background(), SearchOptions{Bound: true})
 				if err != nil {
 					b.Fatal(err)
 				}

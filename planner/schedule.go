@@ -40,8 +40,6 @@ func schedulesOf(trainer string) []string {
 		return []string{Schedule1F1B, ScheduleInterleaved}
 	case "deepspeed":
 		return []string{Schedule1F1B}
-	case "torch":
-		return []string{Schedule1F1B, ScheduleZeroBubble, ScheduleAhead}
 	}
 	return Schedules()
 }

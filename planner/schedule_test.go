@@ -75,7 +75,7 @@ func TestSearchBySchedule(t *testing.T) {
 			continue
 		}
 		of := func(schedule string) float64 {
-			r, err := j.Search(context.Background(), SearchOptions{Schedule: schedule, Unrefined: true})
+			r, err := j.Search(context.Background(), SearchOptions{Schedule: schedule, Unrefined: true, Bound: true})
 			if errors.Is(err, ErrInfeasible) {
 				return math.Inf(1)
 			}

@@ -21,7 +21,7 @@ type Result struct {
 	Conditions int
 	States     int  // of the search
 	Refined    bool // the best were refined by local search
-	// LowerBound is a lower bound on the seconds per sample of every plan within the options, simulated and by formula (bound.Lower).
+	// LowerBound, if asked for, is a lower bound on the seconds per sample of every plan within the options, simulated and by formula (bound.Lower).
 	LowerBound float64
 	ByWork     bool // LowerBound counts computing alone (bound.Work), because other schedules than 1F1B were allowed
 }
@@ -62,8 +62,9 @@ type SearchOptions struct {
 	Schedule string
 	// Unrefined leaves plans as the dynamic programming found them.
 	Unrefined bool
-	Progress  search.Progress // may be nil
-	unbounded bool            // leave LowerBound out
+	// Bound asks for Result.LowerBound, which takes about as long as the search.
+	Bound    bool
+	Progress search.Progress // may be nil
 }
 
 // Search looks for the plan with the least time per sample: by dynamic programming (docs/decisions/0010-space-of-plans.md), then
@@ -110,7 +111,7 @@ func (j *Job) Search(ctx context.Context, options SearchOptions) (*Result, error
 	}
 	slices.SortStableFunc(plans, func(a, b *Plan) int { return cmp.Compare(a.perSample(), b.perSample()) })
 	r.Plan, r.Others = plans[0], plans[1:]
-	if !options.unbounded {
+	if options.Bound {
 		r.LowerBound = j.lowerBound(ctx, r.ByWork, r.Plan.perSample())
 		r.Bound = max(r.Bound, min(r.LowerBound, r.Best))
 	}

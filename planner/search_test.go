@@ -64,7 +64,7 @@ func TestEndedSearch(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	ended, err := j.Search(ctx, SearchOptions{Progress: func(_, _ int, best, _ float64) {
+	ended, err := j.Search(ctx, SearchOptions{Bound: true, Progress: func(_, _ int, best, _ float64) {
 		if best < math.Inf(1) {
 			cancel()
 		}

@@ -22,7 +22,7 @@ func TestLowerBoundCountsSelective(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := j.Search(context.Background(), SearchOptions{})
+	r, err := j.Search(context.Background(), SearchOptions{Bound: true})
 	if err != nil || math.Abs(r.Plan.Predicted.Simulated-16.16) > 1e-6 {
 		t.Fatalf("%+v, %v", r, err)
 	}

@@ -42,7 +42,7 @@ func TestSearchesAllSpreads(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		r, err := job.Search(context.Background(), SearchOptions{})
+		r, err := job.Search(context.Background(), SearchOptions{Bound: true})
 		if err != nil {
 			continue
 		}
@@ -66,7 +66,7 @@ func TestSearchesAllSpreads(t *testing.T) {
 			if err != nil {
 				t.Fatalf("seed %d, %+v: %v", seed, s, err)
 			}
-			one, err := k.Search(context.Background(), SearchOptions{})
+			one, err := k.Search(context.Background(), SearchOptions{Bound: true})
 			if err == nil && (one.Plan.spread() != s || one.Plan.Predicted.Simulated < best*0.99) {
 				t.Errorf("seed %d: %+v takes %v, found was %v", seed, s, one.Plan.Predicted.Simulated, best)
 			}
@@ -102,7 +102,7 @@ func TestExpertsOnUnequalReplicas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := j.Search(context.Background(), SearchOptions{})
+	r, err := j.Search(context.Background(), SearchOptions{Bound: true})
 	if err != nil || r.Plan.Experts != 4 || !slices.Equal(r.Plan.Stages[0].Groups[0].MicroBatches, []int{2, 2, 1, 1}) {
 		t.Errorf("%+v, %v", r, err)
 	}

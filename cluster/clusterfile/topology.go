@@ -84,7 +84,7 @@ func (g *Group) class(at string, catalogue *profile.Catalogue, p *badinput.Fault
 		c.Inside = cluster.Level(*g.Inside)
 	}
 	if c.Memory == 0 && catalogue != nil {
-		if d, ok := catalogue.Device(g.Device); ok {
+		if d, ok := catalogue.Device(cluster.Card(g.Device)); ok {
 			c.Memory = float64(d.MemoryBytes)
 		}
 	}

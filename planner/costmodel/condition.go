@@ -16,11 +16,9 @@ type Condition struct {
 	shapes         []search.Shape
 	configurations []configuration // by shape
 	work           [][]float64     // by class and layer
-	cells          map[cellKey]*cell
-	labels         []label  // of stages of small models
-	packings       []packed // of stages of large ones
+	cells          map[cellKey][]search.Point
+	packings       []packed
 	packer         packer
-	guessed        bool // some stage was packed, so better strategies may exist
 }
 
 // Conditions are all preset conditions that the options allow.
@@ -76,7 +74,7 @@ func Divisors(n int) []int {
 }
 
 func (m *Model) condition(batch, replicas, samples int) *Condition {
-	c := &Condition{Model: m, GlobalBatch: batch, MicroBatch: samples, replicas: replicas, cells: map[cellKey]*cell{}}
+	c := &Condition{Model: m, GlobalBatch: batch, MicroBatch: samples, replicas: replicas, cells: map[cellKey][]search.Point{}}
 	for class := range m.topology.Classes {
 		for _, t := range m.tensors[class] {
 			c.add([]Group{{Class: class, Replicas: replicas, Tensor: t}})
@@ -160,8 +158,8 @@ func (c *Condition) Total(f search.Front) float64 {
 	return (f.Sum + float64(c.microBatches()-1)*f.Max + f.PerIteration) / float64(c.GlobalBatch)
 }
 
-// Exact implements search.Costs.
-func (c *Condition) Exact() bool { return !c.guessed }
+// Exact implements search.Costs. Better strategies than those that a stage is packed with may exist.
+func (c *Condition) Exact() bool { return false }
 
 // Grain implements search.Costs.
 func (c *Condition) Grain() []int {

@@ -13,7 +13,6 @@ type configuration struct {
 	groups     []Group
 	strategies []Strategy
 	costs      [][]layerCost // by kind of layer and strategy
-	most       layerCost     // the most bytes (states, active, peak) of all layers of the model together
 }
 
 // add adds a shape with these groups, if the devices exist and a replica's share was profiled.
@@ -176,17 +175,6 @@ func (c *Condition) price(f *configuration) bool {
 		f.dropDominated(f.costs[k])
 		if !runs {
 			return false
-		}
-	}
-	for _, k := range c.kindOf {
-		for g := range f.groups {
-			var states, active float64
-			for _, cost := range f.costs[k] {
-				states, active = max(states, cost.states[g]), max(active, cost.active[g])
-				f.most.peak[g] = max(f.most.peak[g], cost.peak[g])
-			}
-			f.most.states[g] += states
-			f.most.active[g] += active
 		}
 	}
 	return true

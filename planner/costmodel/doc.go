@@ -19,7 +19,7 @@
 //     of other schedules.
 //
 // For package search, Conditions (condition.go) are its cost functions, one for each preset condition. A Condition chooses the strategies of a
-// stage's layers itself: by Pareto labels in models of few layers (labels.go), as a knapsack in larger ones (pack.go). Stages turns a plan that
+// stage's layers itself: as a knapsack (pack.go). Stages turns a plan that
 // the search found into stage configurations.
 //
 // Variants of a Model (variants.go) price other plans by the same rules: In a spread (context and expert parallelism), Restricted to what a trainer

@@ -1,11 +1,9 @@
 package costmodel
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -61,119 +59,9 @@ func TestPerformance(t *testing.T) {
 	}
 }
 
-// dominates reports whether l is at least as good as b in everything, memory aside if there is room for any.
-func (l *label) dominates(b *label, roomy bool) bool {
-	for g := range l.step {
-		if l.step[g] > b.step[g] || l.perIteration[g] > b.perIteration[g] || !roomy && (l.memory[g] > b.memory[g] || l.peak[g] > b.peak[g]) {
-			return false
-		}
-	}
-	return true
-}
-
-// Of random labels, many of them equal in something, those are kept, in order, that none before dominates.
-func TestUndominated(t *testing.T) {
-	c := handCondition(t, 2, 2)
-	for seed := range uint64(40) {
-		rng := rand.New(rand.NewPCG(seed, 6))
-		f := &configuration{groups: make([]Group, 1+rng.IntN(2)), strategies: []Strategy{{Tensor: 1}, {Tensor: 2}, {Tensor: 2}}}
-		all, most := make([]label, rng.IntN(4000)), 2+rng.IntN(200)
-		for i := range all {
-			all[i].strategy, all[i].next = int32(rng.IntN(3)), int32(i)
-			for g := range f.groups {
-				for _, v := range []*float64{&all[i].step[g], &all[i].perIteration[g], &all[i].memory[g], &all[i].peak[g]} {
-					*v = float64(rng.IntN(most))
-				}
-			}
-		}
-		for _, roomy := range []bool{false, true} {
-			got := c.undominated(f, slices.Clone(all), roomy)
-			sorted := slices.Clone(all)
-			slices.SortStableFunc(sorted, func(a, b label) int {
-				return cmp.Or(cmp.Compare(a.step[0], b.step[0]), cmp.Compare(a.perIteration[0], b.perIteration[0]), cmp.Compare(a.memory[0], b.memory[0]))
-			})
-			var want []label
-			for _, b := range sorted {
-				if !slices.ContainsFunc(want, func(a label) bool {
-					return f.strategies[a.strategy].Tensor == f.strategies[b.strategy].Tensor && a.dominates(&b, roomy)
-				}) {
-					want = append(want, b)
-				}
-			}
-			if !slices.Equal(got, want) {
-				t.Fatalf("seed %d, roomy %v: of %d labels %d are kept, want %d", seed, roomy, len(all), len(got), len(want))
-			}
-		}
-	}
-}
-
-// Two labels of which one has less of something: it dominates the other, not the other it.
-func TestDominates(t *testing.T) {
-	change := []func(*label, int){
-		func(l *label, g int) { l.step[g]++ }, func(l *label, g int) { l.perIteration[g]++ },
-		func(l *label, g int) { l.memory[g]++ }, func(l *label, g int) { l.peak[g]++ },
-	}
-	var a label
-	if b := a; !a.dominates(&b, false) {
-		t.Error("equal labels do not dominate each other")
-	}
-	f := &configuration{groups: make([]Group, MaxGroups), strategies: []Strategy{{Tensor: 0}, {Tensor: 2}}}
-	c := handCondition(t, 2, 2)
-	for i, more := range change {
-		for g := range MaxGroups {
-			b := a
-			more(&b, g)
-			if !a.dominates(&b, false) || b.dominates(&a, false) {
-				t.Errorf("number %d of group %d", i, g)
-			}
-			if got := c.undominated(f, []label{a, b}, false); len(got) != 1 || got[0] != a {
-				t.Errorf("%v is kept", got)
-			}
-			// With another tensor degree in front, conversion to it may be cheaper.
-			b.strategy = 1
-			if got := c.undominated(f, []label{b, a}, false); len(got) != 2 {
-				t.Errorf("%v is kept", got)
-			}
-		}
-	}
+func TestPareto(t *testing.T) {
 	if got := pareto([]search.Point{{Step: 2, PerIteration: 5}, {Step: 1, PerIteration: 5}, {Step: 3, PerIteration: 4}, {Step: 1, PerIteration: 6}}); len(got) != 2 || got[0].Step != 1 || got[0].PerIteration != 5 || got[1].Step != 3 {
 		t.Errorf("%v", got)
-	}
-}
-
-// Memory up to the limit may be filled, the reserve included.
-func TestFits(t *testing.T) {
-	m := handModel(t, Options{Reserve: 1e3, Memory: 0.5})
-	c := &Condition{Model: m}
-	f := &configuration{groups: []Group{groupOf(0, 0, 1, 1), groupOf(1, 0, 1, 1)}}
-	l := label{memory: [MaxGroups]float64{499e6, 499e6}, peak: [MaxGroups]float64{999e3, 999e3}}
-	if !c.fits(f, &l) {
-		t.Error("half of the memory, to the byte, does not fit")
-	}
-	l.peak[1]++
-	if c.fits(f, &l) {
-		t.Error("a byte more fits")
-	}
-}
-
-// With room for whatever the layers take, memory decides nothing; a byte less, and it does.
-func TestRoomy(t *testing.T) {
-	m := handModel(t, Options{Reserve: 1e3, Memory: 0.5}) // 500e6 bytes of a device
-	c := &Condition{Model: m}
-	f := &configuration{groups: []Group{groupOf(0, 0, 1, 1)}, strategies: []Strategy{{}}}
-	f.most.states[0], f.most.active[0], f.most.peak[0] = 400e6, 30e6, 9e6
-	if !c.roomy(f, 3) {
-		t.Error("three micro-batches in flight leave a thousand bytes and more")
-	}
-	if c.roomy(f, 4) {
-		t.Error("four do not fit")
-	}
-	a, b := label{step: [MaxGroups]float64{1}, memory: [MaxGroups]float64{5}}, label{step: [MaxGroups]float64{2}, memory: [MaxGroups]float64{4}}
-	if got := c.undominated(f, []label{a, b}, true); len(got) != 1 || got[0] != a {
-		t.Errorf("%d labels where memory decides nothing", len(got))
-	}
-	if got := c.undominated(f, []label{a, b}, false); len(got) != 2 {
-		t.Errorf("%d labels where memory decides", len(got))
 	}
 }
 
@@ -216,27 +104,6 @@ func TestStrategies(t *testing.T) {
 	always := handModel(t, Options{Checkpoint: "always"}).Conditions()[0].configurations[0].strategies
 	if slices.ContainsFunc(never, func(y Strategy) bool { return y.Checkpoint }) || slices.ContainsFunc(always, func(y Strategy) bool { return !y.Checkpoint }) {
 		t.Errorf("never: %v; always: %v", never, always)
-	}
-}
-
-// A model of 8 layers keeps every label, one of 9 is packed.
-func TestExactLayers(t *testing.T) {
-	for layers, exact := range map[int]bool{8: true, 9: false} {
-		p := &layerprofile.Profile{Model: "equal"}
-		for range layers {
-			p.Layers = append(p.Layers, handProfile().Layers[0])
-		}
-		if err := p.Finish("equal"); err != nil {
-			t.Fatal(err)
-		}
-		m, err := New(p, handTopology(t, "1000000000B"), Options{GlobalBatches: []int{2}, Replicas: []int{2}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := m.Conditions()[0]
-		if points := c.Stage(0, layers, 0, 1); len(points) == 0 || c.Exact() != exact || (points[0].Key >= 0) != exact {
-			t.Errorf("%d layers: %v, exact %v", layers, points, c.Exact())
-		}
 	}
 }
 

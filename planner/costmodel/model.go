@@ -17,11 +17,12 @@ type Model struct {
 	links
 	options  Options
 	warnings []string
-	even     bool    // replicas of a stage take equal shares
-	beside   bool    // stages compute while they send
-	late     late    // which gradients are exchanged after the last backward pass
-	tied     float64 // elements that the last layer shares with the first
-	alone    *Model  // the model of plans of one stage; nil: this one
+	even     bool     // replicas of a stage take equal shares
+	beside   bool     // stages compute while they send
+	late     late     // which gradients are exchanged after the last backward pass
+	measured []string // the device of the profile that each class is
+	tied     float64  // elements that the last layer shares with the first
+	alone    *Model   // the model of plans of one stage; nil: this one
 }
 
 // New checks that profile, cluster and options fit together. Errors wrap ErrOptions, layerprofile.ErrProfile or search.ErrInfeasible.
@@ -35,7 +36,7 @@ func New(p *layerprofile.Profile, t *cluster.Topology, o Options) (*Model, error
 	for _, w := range p.Warnings {
 		// Other devices of the profile do not matter.
 		device, _, _ := strings.Cut(w, ",")
-		if !slices.Contains(p.Devices(), device) || slices.ContainsFunc(t.Classes, func(c cluster.Class) bool { return c.Device == device }) {
+		if !slices.Contains(p.Devices(), device) || slices.ContainsFunc(t.Classes, func(c cluster.Class) bool { return device == c.Device || device == cluster.Card(c.Device) }) {
 			m.warnings = append(m.warnings, w)
 		}
 	}
@@ -74,21 +75,24 @@ func New(p *layerprofile.Profile, t *cluster.Topology, o Options) (*Model, error
 
 // addClass adds the tensor degrees of a class: those that divide a machine, and those over whole machines.
 func (m *Model) addClass(c *cluster.Class) error {
-	p := m.profile
+	p, device := m.profile, c.Device
+	if devices := p.Devices(); !slices.Contains(devices, device) && slices.Contains(devices, cluster.Card(device)) {
+		device = cluster.Card(device)
+	}
 	var tensors []int
-	for _, d := range p.Degrees(c.Device) {
+	for _, d := range p.Degrees(device) {
 		if d.Machines == 1 && c.PerMachine%d.Tensor == 0 || d.Machines > 1 && d.Tensor == d.Machines*c.PerMachine && d.Tensor <= c.Count {
 			tensors = append(tensors, d.Tensor)
 		}
 	}
 	switch {
 	case len(tensors) > 0:
-	case slices.Contains(p.Devices(), c.Device):
-		return fmt.Errorf("%w: %s was profiled at tensor degrees %v; none divides the %d devices of a machine", layerprofile.ErrProfile, c.Device, p.Degrees(c.Device), c.PerMachine)
+	case slices.Contains(p.Devices(), device):
+		return fmt.Errorf("%w: %s was profiled at tensor degrees %v; none divides the %d devices of a machine", layerprofile.ErrProfile, c.Device, p.Degrees(device), c.PerMachine)
 	default:
 		return fmt.Errorf("%w: %s is in the cluster, but the layer profile does not have it; it has %v", layerprofile.ErrProfile, c.Device, p.Devices())
 	}
-	m.perMachine = append(m.perMachine, c.PerMachine)
+	m.perMachine, m.measured = append(m.perMachine, c.PerMachine), append(m.measured, device)
 	m.tensors = append(m.tensors, tensors)
 	return nil
 }
@@ -121,7 +125,7 @@ func (m *Model) Curve(layer, class, tensor int) layerprofile.Curve {
 	if !ok {
 		return nil
 	}
-	return m.profile.Layers[layer].Curve(m.topology.Classes[class].Device, d)
+	return m.profile.Layers[layer].Curve(m.measured[class], d)
 }
 
 // MeasuredTensors are the tensor degrees at which a layer was measured and that a machine, or whole machines, have devices for. A
@@ -129,7 +133,7 @@ func (m *Model) Curve(layer, class, tensor int) layerprofile.Curve {
 func (m *Model) MeasuredTensors(layer, class int) []int {
 	var all []int
 	for _, r := range m.profile.Layers[layer].Runs {
-		if d, ok := m.degree(class, r.Tensor); ok && r.Device == m.topology.Classes[class].Device && d.Machines == max(1, r.Machines) {
+		if d, ok := m.degree(class, r.Tensor); ok && r.Device == m.measured[class] && d.Machines == max(1, r.Machines) {
 			all = append(all, r.Tensor)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"evenkeel/planner/search"
 )
 
-// The stages of a large model are packed: strategies are chosen as in the multiple-choice knapsack problem (Sinha and Zoltners, The
+// Stages are packed: strategies are chosen as in the multiple-choice knapsack problem (Sinha and Zoltners, The
 // multiple-choice knapsack problem, 1979). Every layer begins with the strategy that takes the least memory. Then layers change to
 // quicker strategies until the memory is full; changes that save the most time per byte come first. If the last change may apply
 // to a part of a layer (relaxed), the result is a lower bound on every choice.
@@ -187,13 +187,40 @@ func (c *Condition) peaksOf(f *configuration, p *packer) {
 	p.peaks = slices.Compact(p.peaks)
 }
 
-// packedPoints prices a stage of a large model: one point for each tensor degree and each of two weights of a step in an iteration
+// cellKey identifies a stage: its layers, its shape, and how many micro-batches are in flight.
+type cellKey struct{ content, shape, inflight int32 }
+
+// Stage implements search.Costs.
+func (c *Condition) Stage(from, to, shape, behind int) []search.Point {
+	k := cellKey{c.Run(from, to), int32(shape), int32(min(behind, c.microBatches()))}
+	points, priced := c.cells[k]
+	if !priced {
+		points = c.packedPoints(from, to, shape, int(k.inflight))
+		c.cells[k] = points
+	}
+	return points
+}
+
+// pareto keeps the points that no other point dominates, by rising step.
+func pareto(points []search.Point) []search.Point {
+	slices.SortStableFunc(points, func(a, b search.Point) int {
+		return cmp.Or(cmp.Compare(a.Step, b.Step), cmp.Compare(a.PerIteration, b.PerIteration))
+	})
+	keep := points[:0]
+	for _, p := range points {
+		if len(keep) == 0 || p.PerIteration < keep[len(keep)-1].PerIteration {
+			keep = append(keep, p)
+		}
+	}
+	return keep
+}
+
+// packedPoints prices a stage: one point for each tensor degree and each of two weights of a step in an iteration
 // (the number of micro-batches if the stage is the slowest, else 1).
 func (c *Condition) packedPoints(from, to, shape, inflight int) []search.Point {
 	f, p := &c.configurations[shape], &c.packer
 	c.kindsIn(p, from, to)
 	c.peaksOf(f, p)
-	c.guessed = true
 	var points []search.Point
 	for i, y := range f.strategies {
 		if i > 0 && y.Tensor == f.strategies[i-1].Tensor {
@@ -212,7 +239,7 @@ func (c *Condition) packedPoints(from, to, shape, inflight int) []search.Point {
 			}
 			if best != nil {
 				step, perIteration := c.times(f, best)
-				points = append(points, search.Point{Step: step, PerIteration: perIteration, Key: int32(-len(c.packings) - 1)})
+				points = append(points, search.Point{Step: step, PerIteration: perIteration, Key: int32(len(c.packings))})
 				c.packings = append(c.packings, best)
 			}
 			if c.microBatches() == 1 {

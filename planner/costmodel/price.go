@@ -33,14 +33,7 @@ func (c *Condition) Stages(k search.Candidate) (stages []Stage) {
 
 func (c *Condition) strategiesOf(s search.Choice) []int32 {
 	all := make([]int32, s.To-s.From)
-	if s.Point.Key >= 0 {
-		for i, label := 0, s.Point.Key; label >= 0; i++ {
-			all[i] = c.labels[label].strategy
-			label = c.labels[label].next
-		}
-		return all
-	}
-	left := slices.Clone(c.packings[-s.Point.Key-1])
+	left := slices.Clone(c.packings[s.Point.Key])
 	for i := range all {
 		r := slices.IndexFunc(left, func(r packedRun) bool { return r.kind == c.kindOf[s.From+i] && r.count > 0 })
 		all[i] = left[r].strategy

@@ -47,7 +47,7 @@ func Formats() []Format {
 	return []Format{
 		{"megatron", "command-line arguments of Megatron-LM, one per line", []string{"megatron-lm", "mcore", "nemo"}, writeMegatron},
 		{"deepspeed", "a DeepSpeed configuration, JSON", []string{"ds", "zero"}, writeDeepSpeed},
-		{"torch", "a Python module with ranks, layers, strategies, shares and device meshes; takes every plan but interleaved ones", []string{"pytorch", "python", "devicemesh"}, writeTorch},
+		{"torch", "a Python module with ranks, layers, strategies, shares, device meshes and the pipeline; takes every plan", []string{"pytorch", "python", "devicemesh"}, writeTorch},
 	}
 }
 

@@ -270,7 +270,7 @@ func TestUnsupported(t *testing.T) {
 		{change(func(p *planner.Plan) { p.Stages[0].Groups[0].MicroBatches = []int{3, 1} }), Options{}, both, "stages[0]: its replicas take unequal shares"},
 		{change(func(p *planner.Plan) { p.Stages[1].Groups[0].Count = 2; p.Stages[1].Groups[0].MicroBatches = []int{4} }), Options{}, both, "stages[1]: 1 replicas; must be 2"},
 		{change(func(p *planner.Plan) { p.Stages[1].Strategies[0].Sharding = planner.Full }), Options{}, both, "stages[1]: layers 3-5 have sharding full, those before none"},
-		{interleaved(even(4, 3, 2, 2)), Options{}, []string{"deepspeed", "torch"}, "schedule: is interleaved; it runs 1f1b"},
+		{interleaved(even(4, 3, 2, 2)), Options{}, []string{"deepspeed"}, "schedule: is interleaved; it runs 1f1b"},
 		{change(func(p *planner.Plan) { p.Schedule, p.Transfers = planner.ScheduleZeroBubble, planner.TransfersOverlap }), Options{}, both, "schedule: is zb-h1; it runs 1f1b"},
 		{change(func(p *planner.Plan) { p.Schedule = planner.ScheduleZeroBubble }), Options{}, []string{"torch"}, "transfers: do not overlap with computing; PyTorch's pipelining runs zb-h1 with transfers \"overlap\""},
 		{change(func(p *planner.Plan) { p.Schedule, p.Warmup = planner.ScheduleAhead, []int{3, 1} }), Options{}, both, "schedule: is h-1f1b; it runs 1f1b"},

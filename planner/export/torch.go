@@ -19,12 +19,10 @@ var torchTemplate = template.Must(template.New("torch").Funcs(template.FuncMap{
 	"bool": func(b bool) string { return map[bool]string{true: "True", false: "False"}[b] },
 }).Parse(torchText))
 
-// writeTorch writes a Python module. It needs the standard library alone; only its function device_meshes imports
-// torch.distributed.device_mesh (PyTorch 2.2).
+// writeTorch writes a Python module. Only its functions device_meshes and pipeline need PyTorch.
 func writeTorch(f *rendering) error {
-	f.runs(planner.ScheduleZeroBubble, planner.ScheduleAhead)
-	if f.Schedule == planner.ScheduleZeroBubble && f.Transfers != planner.TransfersOverlap {
-		f.problem("transfers: do not overlap with computing; PyTorch's pipelining runs zb-h1 with transfers %q: ask for it in the plan, and check it again", planner.TransfersOverlap)
+	if (f.Schedule == planner.ScheduleZeroBubble || f.Schedule == planner.ScheduleInterleaved) && f.Transfers != planner.TransfersOverlap {
+		f.problem("transfers: do not overlap with computing; PyTorch's pipelining runs %s with transfers %q: ask for it in the plan, and check it again", f.Schedule, planner.TransfersOverlap)
 	}
 	if err := torchTemplate.Execute(f, f.Plan); err != nil {
 		return fmt.Errorf("torch: %w", err)

@@ -272,3 +272,11 @@ func (r *refiner) strategyMoves(d *draft, stage int) []move {
 	}
 	return all
 }
+
+// of is the group of a class in a stage; nil: the stage has none.
+func (s *part) of(class int) *team {
+	if i := slices.IndexFunc(s.groups, func(g team) bool { return g.class == class }); i >= 0 {
+		return &s.groups[i]
+	}
+	return nil
+}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"math"
+	"math/bits"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -104,15 +105,26 @@ func each(plans int, work func(r *refiner, i int)) {
 	group.Wait()
 }
 
-// search refines a plan by pricing this number of plans: half in descents from the best plan and from changes of it, half in a
-// walk. A last descent follows.
+// search refines a plan by pricing this number of plans in descents, from the best plan and from changes of it.
 func (r *refiner) search(ctx context.Context, f *refinement, prices int) {
 	r.take(f)
-	r.left = prices / 2
-	best := r.improve(ctx, r.descend(ctx, f.best))
-	best = r.wander(ctx, best, prices/2)
-	r.left = prices / 8
-	f.best = r.descend(ctx, best)
+	r.left = prices
+	f.best = r.improve(ctx, r.descend(ctx, f.best))
+}
+
+// hurried is the number of plans of 32 layers that are priced after a search was interrupted.
+const hurried = 24000
+
+// hurry refines by successive halving (Jamieson and Talwalkar, 2016), with this number of prices in all: the same number for each
+// plan, then twice as many for each plan of the quicker half, until one is left. The plan that wins often has another number of
+// stages than the one that leads at first.
+func hurry(ctx context.Context, all []*refinement, prices int) {
+	rounds := bits.Len(uint(len(all)))
+	portion := prices / max(1, rounds*len(all))
+	for ; len(all) > 0; all, portion = all[:len(all)/2], 2*portion {
+		each(len(all), func(r *refiner, i int) { r.search(ctx, all[i], portion) })
+		byPrice(all)
+	}
 }
 
 // finalists is the number of plans for which the second half of the work is done.

@@ -35,7 +35,7 @@ func main() {
 			break
 		}
 		start := time.Now()
-		r, err := j.Search(context.Background(), planner.SearchOptions{})
+		r, err := j.Search(context.Background(), planner.SearchOptions{Bound: true})
 		took := time.Since(start).Seconds()
 		if err != nil {
 			log.Printf("%s: %v", name, err)

@@ -2,7 +2,7 @@
 // command line alone. Plans of one number of machines at a time are left out: the others make a calibration (evenkeel plan calibrate), by which those
 // left out are predicted (evenkeel plan check --calibration), and they are predicted without a calibration as well.
 //
-//	go run ./experiments/planner/validation -data ../shared/data/planner
+//	go run ./experiments/planner/validation -data ../shared/data
 package main
 
 import (
@@ -18,16 +18,18 @@ import (
 )
 
 func main() {
-	data := flag.String("data", "../shared/data/planner", "folder of the measurements")
+	data := flag.String("data", "../shared/data", "folder of the measurements")
+	only := flag.Bool("estimated", false, "only what is estimated from data sheets")
 	flag.Parse()
 	program.Main(func(ctx context.Context) error {
-		text, err := run(ctx, *data+"/sailor")
+		text, err := run(ctx, *data, *only)
 		fmt.Print(text)
 		return err
 	})
 }
 
-func run(ctx context.Context, root string) (string, error) {
+func run(ctx context.Context, data string, only bool) (string, error) {
+	root := data + "/planner/sailor"
 	folder, err := os.MkdirTemp("", "validation")
 	if err != nil {
 		return "", err
@@ -36,6 +38,9 @@ func run(ctx context.Context, root string) (string, error) {
 	c := &command{ctx: ctx, folder: folder}
 	if c.path, err = program.Evenkeel(ctx, folder); err != nil {
 		return "", err
+	}
+	if only {
+		return estimated(data, c)
 	}
 	var b strings.Builder
 	for _, s := range sets {

@@ -15,21 +15,28 @@ import (
 	"evenkeel/planner"
 	"evenkeel/planner/calibration"
 	"evenkeel/planner/costmodel"
+	"evenkeel/planner/estimate"
 	"evenkeel/planner/layerprofile"
 )
 
 // inputFlags name the inputs of the cost model.
 type inputFlags struct {
 	Profile   string `help:"Layer profile, .csv. Default: the built-in example, OPT-350M." placeholder:"FILE"`
+	Model     string `help:"Model to estimate instead of a layer profile: a config.json of Hugging Face, its folder, or a name such as llama-3-8b. Times come from the data sheets of the cluster's devices." placeholder:"FILE|NAME"`
+	Tokens    int    `help:"Tokens of a sample, with --model. Default: the most that the model takes, at most 4096." placeholder:"N"`
+	Attention string `help:"With --model: flash, or eager, which keeps the scores of attention. Default: ${default}." enum:"flash,eager" default:"flash"`
 	Cluster   string `help:"Cluster file with nodes, per_machine, links and switches. Default: the built-in example, 32 A100 and 96 V100." placeholder:"FILE"`
 	Precision string `help:"Bytes per parameter of weights, gradients and optimizer state: mixed (2, 4, 12), bf16 (2, 2, 12: gradients summed in 16 bits) or fp32 (4, 4, 8). Default: ${default}; fp32 for the example." enum:"mixed,bf16,fp32" default:"mixed"`
 	Sequence  *bool  `name:"sequence-parallel" negatable:"" help:"Layers with a tensor degree are trained sequence-parallel, too: devices keep fewer activations (sequence_bytes of the layer profile) and send parts of them on. Default: yes with --for megatron, otherwise no."`
 	Overlap   string `help:"Factor by which computation and communication slow each other down while both run, at least 1; or off: they never overlap. Default: 1.1256 (measured by the authors of Galvatron)." placeholder:"X"`
 }
 
+// builtin says whether the layer profile is the built-in example.
+func (f *inputFlags) builtin() bool { return f.Profile == "" && f.Model == "" }
+
 // precision is the flag, or the precision that the built-in example was measured with.
 func (f *inputFlags) precision() string {
-	if f.Profile == "" {
+	if f.builtin() {
 		return "fp32"
 	}
 	return f.Precision
@@ -57,6 +64,11 @@ func (f *inputFlags) read(o *planner.Options) (*layerprofile.Profile, *cluster.T
 			return nil, nil, cli.FileError(err)
 		}
 	}
+	if f.Model != "" {
+		if p, err = f.estimate(t, o.States); err != nil {
+			return nil, nil, err
+		}
+	}
 	switch f.Overlap {
 	case "":
 	case "off":
@@ -69,6 +81,22 @@ func (f *inputFlags) read(o *planner.Options) (*layerprofile.Profile, *cluster.T
 		o.Overlap.Compute, o.Overlap.Communication = v, v
 	}
 	return p, t, nil
+}
+
+// estimate makes the layer profile of the model on the devices of the cluster.
+func (f *inputFlags) estimate(t *cluster.Topology, s costmodel.States) (*layerprofile.Profile, error) {
+	if f.Profile != "" || f.Cluster == "" {
+		return nil, badinput.Errorf("--model: needs --cluster, and stands instead of --profile")
+	}
+	m, err := estimate.Load(f.Model)
+	if err != nil {
+		return nil, cli.FileError(err)
+	}
+	p, err := m.Profile(t, profile.Embedded(), estimate.Options{Tokens: f.Tokens, Weights: s.Weights, Gradients: s.Gradients, Optimizer: s.Optimizer, Eager: f.Attention == "eager"})
+	if err != nil {
+		return nil, fmt.Errorf("--model: %w", err)
+	}
+	return p, nil
 }
 
 // jobFlags are embedded by commands that compute the cost of plans.
@@ -125,7 +153,7 @@ func (f *jobFlags) read(o planner.Options) (*planner.Job, error) {
 		o.Reserve = float64(b)
 	}
 	job, err := planner.NewJob(p, t, o)
-	if f.Profile == "" && errors.Is(err, layerprofile.ErrProfile) {
+	if f.builtin() && errors.Is(err, layerprofile.ErrProfile) {
 		return nil, fmt.Errorf("%w; it is the built-in example: name your own with --profile", err)
 	}
 	return job, err
@@ -133,7 +161,7 @@ func (f *jobFlags) read(o planner.Options) (*planner.Job, error) {
 
 // warn prints what was corrected or left out in the inputs, unless both are the built-in example, which the user cannot correct.
 func (f *jobFlags) warn(a *cli.App, job *planner.Job) {
-	if f.Profile == "" && f.Cluster == "" {
+	if f.builtin() && f.Cluster == "" {
 		return
 	}
 	for _, w := range job.Warnings() {
@@ -143,7 +171,7 @@ func (f *jobFlags) warn(a *cli.App, job *planner.Job) {
 
 // unlike is the error about a plan that does not fit the inputs.
 func (f *jobFlags) unlike(plan string, err error) error {
-	if f.Profile == "" && errors.Is(err, planner.ErrPlan) {
+	if f.builtin() && errors.Is(err, planner.ErrPlan) {
 		return fmt.Errorf("%s: %w; it was compared with the built-in example: name the layer profile with --profile and the cluster with --cluster", plan, err)
 	}
 	return fmt.Errorf("%s: %w", plan, err)

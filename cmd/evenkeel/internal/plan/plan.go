@@ -16,6 +16,7 @@ type Cmd struct {
 	Search    searchCmd    `cmd:"" help:"Find the quickest plan for a model on a mixed cluster."`
 	Check     checkCmd     `cmd:"" help:"Check a plan and compute its cost, term by term."`
 	Calibrate calibrateCmd `cmd:"" help:"Fit the cost model to measured plans."`
+	Estimate  estimateCmd  `cmd:"" help:"Write the layer profile of a model as data sheets have it."`
 	Merge     mergeCmd     `cmd:"" help:"Join layer profiles of one model, measured on different devices."`
 	Run       runCmd       `cmd:"" help:"Train a small network by a plan: a process per stage, connected by mutual TLS."`
 	Keys      keysCmd      `cmd:"" help:"Create the certificates by which the stages of a run authenticate each other."`

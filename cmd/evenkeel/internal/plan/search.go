@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -16,19 +17,21 @@ import (
 
 type searchCmd struct {
 	jobFlags
-	Batch      []int    `help:"Samples of an iteration (global batch). Of several, the one with the least time per sample is chosen. Default: 1024 for the built-in example." placeholder:"N"`
-	MicroBatch []int    `help:"Samples of a replica's micro-batch to try. Default: all that divide the batch." placeholder:"N"`
-	Tensor     []int    `help:"Tensor degrees to try. Default: all that were profiled. Degrees above the devices of a machine take whole machines (column machines of the layer profile)." placeholder:"N"`
-	Context    []int    `help:"Context-parallel degrees to try: the number of devices that divide a replica's sequences. Default: all that divide a machine, if the layer profile has context_bytes; else 1. Not together with experts, nor with --for deepspeed." placeholder:"N"`
-	Experts    []int    `help:"Expert-parallel degrees to try: the number of replicas that divide the experts of a layer. Default: all that divide them, if the layer profile has experts; else 1. Not together with context, nor with --for deepspeed." placeholder:"N"`
-	Stages     string   `help:"Number of stages, or a range such as 2-8. Default: any." placeholder:"N[-N]"`
-	Sharding   []string `help:"Kinds of sharding to choose from: none, optimizer (ZeRO 1), gradients (ZeRO 2), full (ZeRO 3). Default: all." placeholder:"KIND"`
-	Checkpoint string   `help:"Which activations layers recompute: auto (each layer as is best), never, selective (all layers the core of attention), always (all layers everything). Default: ${default}." enum:"auto,never,selective,always" default:"auto"`
-	Schedule   string   `help:"Order of the pipeline's passes: 1f1b, interleaved (several stages on each device), zb-h1 (gradients of weights fill the bubbles), h-1f1b (stages send micro-batches ahead while they compute), or any (the quickest that fits memory and that the trainer runs). Default: 1f1b." placeholder:"NAME"`
-	For        string   `help:"Search only plans that this trainer can run: megatron, deepspeed or torch. Default: all plans." placeholder:"TRAINER"`
-	Price      prices   `help:"Price of an hour of each device, to list the plans that no other plan beats in both time and price. The search then also covers halves, quarters and so on of each kind of device." placeholder:"DEVICE=X"`
-	Out        string   `help:"Plan file to write." placeholder:"FILE"`
-	JSON       bool     `help:"Print JSON."`
+	Batch      []int         `help:"Samples of an iteration (global batch). Of several, the one with the least time per sample is chosen. Default: 1024 for the built-in example." placeholder:"N"`
+	MicroBatch []int         `help:"Samples of a replica's micro-batch to try. Default: all that divide the batch." placeholder:"N"`
+	Tensor     []int         `help:"Tensor degrees to try. Default: all that were profiled. Degrees above the devices of a machine take whole machines (column machines of the layer profile)." placeholder:"N"`
+	Context    []int         `help:"Context-parallel degrees to try: the number of devices that divide a replica's sequences. Default: all that divide a machine, if the layer profile has context_bytes; else 1. Not together with experts, nor with --for deepspeed." placeholder:"N"`
+	Experts    []int         `help:"Expert-parallel degrees to try: the number of replicas that divide the experts of a layer. Default: all that divide them, if the layer profile has experts; else 1. Not together with context, nor with --for deepspeed." placeholder:"N"`
+	Stages     string        `help:"Number of stages, or a range such as 2-8. Default: any." placeholder:"N[-N]"`
+	Sharding   []string      `help:"Kinds of sharding to choose from: none, optimizer (ZeRO 1), gradients (ZeRO 2), full (ZeRO 3). Default: all." placeholder:"KIND"`
+	Checkpoint string        `help:"Which activations layers recompute: auto (each layer as is best), never, selective (all layers the core of attention), always (all layers everything). Default: ${default}." enum:"auto,never,selective,always" default:"auto"`
+	Schedule   string        `help:"Order of the pipeline's passes: 1f1b, interleaved (several stages on each device), zb-h1 (gradients of weights fill the bubbles), h-1f1b (stages send micro-batches ahead while they compute), or any (the quickest that fits memory and that the trainer runs). Default: 1f1b." placeholder:"NAME"`
+	For        string        `help:"Search only plans that this trainer can run: megatron, deepspeed or torch. Default: all plans." placeholder:"TRAINER"`
+	Price      prices        `help:"Price of an hour of each device, to list the plans that no other plan beats in both time and price. The search then also covers halves, quarters and so on of each kind of device." placeholder:"DEVICE=X"`
+	Time       time.Duration `help:"End the search after so long, for example 30s, with the best plan so far. Default: none." placeholder:"DURATION"`
+	Bound      bool          `help:"Print a time that no plan within the options takes less than. It takes about as long as the search."`
+	Out        string        `help:"Plan file to write." placeholder:"FILE"`
+	JSON       bool          `help:"Print JSON."`
 }
 
 // Help is what --help adds.
@@ -38,13 +41,13 @@ parallelism, sharding and recomputation for every layer. Where a stage has diffe
 with which all finish at the same time. Ctrl-C prints the best plan so far.
 
 The search covers plans whose stages all have the same number of replicas. It refines the best ones by local search over all plans
-that evenkeel plan check accepts, except with --micro-batch, --for megatron or --for deepspeed. No plan within the options takes less
-than the printed lower bound. With --schedule, plans are also searched for transfers that run beside computing; then the bound counts
-computing alone. With --for, evenkeel plan export can write every plan found.
+that evenkeel plan check accepts, except with --micro-batch, --for megatron or --for deepspeed. With --schedule, plans are also searched
+for transfers that run beside computing; then --bound counts computing alone. With --for, evenkeel plan export can write every plan found.
 
 Examples:
 
   evenkeel plan search
+  evenkeel plan search --model llama-3-8b --cluster cluster.yaml --batch 128
   evenkeel plan search --for megatron --out plan.json
   evenkeel plan search --schedule any
   evenkeel plan search --price a100-40=3.67,v100-16=2.48
@@ -57,7 +60,7 @@ type searched struct {
 	SecondsPerIter float64       `json:"seconds"`
 	SamplesPerSec  float64       `json:"samples_per_second"`
 	Gap            float64       `json:"gap"`
-	LowerBound     float64       `json:"lower_bound"` // seconds: no plan within the options has a shorter iteration
+	LowerBound     float64       `json:"lower_bound,omitempty"` // seconds: no plan within the options has a shorter iteration
 	Conditions     int           `json:"conditions"`
 	States         int           `json:"states"`
 	SearchSeconds  float64       `json:"search_seconds"`
@@ -70,9 +73,16 @@ type searched struct {
 // Run runs the command.
 func (c *searchCmd) Run(a *cli.App) error {
 	ctx := a.Ctx
+	if c.Time < 0 {
+		return badinput.Errorf("--time: %v; must be above 0", c.Time)
+	} else if c.Time > 0 {
+		var cancel func()
+		ctx, cancel = context.WithTimeout(ctx, c.Time)
+		defer cancel()
+	}
 	o := planner.Options{GlobalBatches: c.Batch, MicroBatches: c.MicroBatch, Tensors: c.Tensor, Contexts: c.Context, Experts: c.Experts, Checkpoint: c.Checkpoint}
 	if len(c.Batch) == 0 {
-		if c.Profile != "" {
+		if !c.builtin() {
 			return badinput.Errorf("--batch is missing: the samples of an iteration")
 		}
 		o.GlobalBatches = []int{1024}
@@ -98,7 +108,7 @@ func (c *searchCmd) Run(a *cli.App) error {
 	}
 	begun := time.Now()
 	report, clear := a.Progress("searching")
-	r, err := job.Search(ctx, planner.SearchOptions{For: c.For, Schedule: c.Schedule, Progress: func(done, conditions int, _, _ float64) { report(done, conditions) }})
+	r, err := job.Search(ctx, planner.SearchOptions{For: c.For, Schedule: c.Schedule, Bound: c.Bound, Progress: func(done, conditions int, _, _ float64) { report(done, conditions) }})
 	clear()
 	if errors.Is(err, planner.ErrTrainer) {
 		return unknownTrainer(c.For)
@@ -111,8 +121,11 @@ func (c *searchCmd) Run(a *cli.App) error {
 		return badinput.Errorf("--schedule: %w%s", err, hint)
 	}
 	if err != nil {
+		if a.Ctx.Err() != nil {
+			return cli.Interrupted(a.Ctx.Err(), "interrupted before any plan was found")
+		}
 		if ctx.Err() != nil {
-			return cli.Interrupted(ctx.Err(), "interrupted before any plan was found")
+			return fmt.Errorf("--time: no plan was found in %v; give more", c.Time)
 		}
 		return err
 	}
@@ -129,8 +142,11 @@ func (c *searchCmd) Run(a *cli.App) error {
 	if err := c.print(a, job, r, took, ctx.Err() != nil, front); err != nil {
 		return err
 	}
+	if a.Ctx.Err() != nil {
+		return cli.Interrupted(a.Ctx.Err(), "interrupted; the plan is the best so far")
+	}
 	if ctx.Err() != nil {
-		return cli.Interrupted(ctx.Err(), "interrupted; the plan is the best so far")
+		a.Log.Warn().Msgf("--time: ended after %v; the plan is the best so far", c.Time)
 	}
 	return nil
 }
@@ -144,17 +160,19 @@ func (c *searchCmd) print(a *cli.App, job *planner.Job, r *planner.Result, took 
 	if err := printPlan(a, job, p); err != nil {
 		return err
 	}
-	bound, assumed := r.LowerBound*float64(p.GlobalBatch), "a plan so quick may not exist"
-	if r.ByWork {
-		assumed = "computing alone, perfectly divided"
-	}
 	refined := ""
 	if r.Refined {
 		refined = ", and refined the best"
 	}
 	searched := fmt.Sprintf("Searched %d preset conditions, %d states, in %s", r.Conditions, r.States, cli.Seconds(took))
-	fmt.Fprintf(a.Out, "%s%s.\nNo plan within the options takes less than %s, %.0f%% of this one (%s).\n",
-		searched, refined, cli.Seconds(bound), 100*bound/p.Predicted.Simulated, assumed)
+	fmt.Fprintf(a.Out, "%s%s.\n", searched, refined)
+	if c.Bound {
+		bound, assumed := r.LowerBound*float64(p.GlobalBatch), "a plan so quick may not exist"
+		if r.ByWork {
+			assumed = "computing alone, perfectly divided"
+		}
+		fmt.Fprintf(a.Out, "No plan within the options takes less than %s, %.0f%% of this one (%s).\n", cli.Seconds(bound), 100*bound/p.Predicted.Simulated, assumed)
+	}
 	if len(r.Others) > 0 {
 		o := r.Others[0]
 		fmt.Fprintf(a.Out, "Next best: %s, micro-batch %d, %s.\n", cli.Count(len(o.Stages), "stage"), o.MicroBatch, cli.Seconds(o.Predicted.Simulated))
