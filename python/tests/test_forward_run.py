@@ -328,7 +328,7 @@ class Runs(unittest.TestCase):
         ps = [self.rank(0, url=self.cable(late=0.05)[1]), self.rank(1)]
         torch.set_num_threads(1)
         w = forward_rank.network(self.size)
-        alone = forward_rank.alone(raw, [forward.Part(n, t) for n, t in w.items()], forward_rank.loss(w))
+        alone = forward.train(raw, [forward.Part(n, t) for n, t in w.items()], forward_rank.loss(w))
         self.assertEqual({self.result(p)["hash"] for p in ps}, {alone.hash()})
 
     def test_a_connection_that_falls_silent(self):
