@@ -359,7 +359,7 @@ class Runs(unittest.TestCase):
 
 class Silence(unittest.TestCase):
     def test_four_heartbeats_are_waited_for(self):
-        p = run._Processor("", "run", 0, None, [], "", "", "", 1.0, None)
+        p = run._Processor("", "run", 0, None, [], "", "", 1.0, None)
         p._stream = unittest.mock.Mock()
         p._stream.answers.return_value = {}
         clock = itertools.count()  # a second for each look at it: one for each wait
