@@ -81,7 +81,7 @@ func trainedHashes(t *testing.T) (lines []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pairs := Config{Processors: 4, Directions: 2, Key: 11, Steps: 200, Epsilon: 1e-3, LearningRate: 0.003, Schedule: "cosine", Examples: []int{3, 4}, Clip: 2.5, Guard: true}
+	pairs := Config{Processors: 4, Estimator: Paired, Directions: 2, Key: 11, Steps: 200, Epsilon: 1e-3, LearningRate: 0.003, Schedule: "cosine", Examples: []int{3, 4}, Clip: 2.5, Guard: true}
 	each := pairs
 	each.Estimator, each.Directions, each.Examples = Each, 4, []int{4, 4}
 	for _, run := range []struct {

@@ -18,8 +18,8 @@ type Commit struct {
 	sender int // rank that sends the block if it ends with this step: the even rank of the first pair that came
 }
 
-// Late is the move of a pair that needed more than one step. It goes along the direction that the pair tried; with Each,
-// along the direction of the even rank, and against the direction of the odd rank.
+// Late is the move of a pair that needed more than one step. It goes along what the even rank tried, and against what the odd
+// rank tried.
 type Late struct {
 	Pair      int
 	Age       int   // steps since the pair was due, 1 or more
@@ -51,9 +51,7 @@ func (c *Commit) terms(config *Config, step uint32) (terms []term) {
 	for _, l := range c.Late {
 		due := step - uint32(l.Age)
 		add(due, config.direction(2*l.Pair), int64(l.Increment))
-		if config.Estimator == Each {
-			add(due, config.direction(2*l.Pair+1), -int64(l.Increment))
-		}
+		add(due, config.direction(2*l.Pair+1), -int64(config.sign(2*l.Pair+1))*int64(l.Increment))
 	}
 	return terms
 }

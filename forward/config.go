@@ -15,21 +15,21 @@ const maxProcessors = 128
 // Config holds the settings that determine a run's weights. Two runs with the same Config, network, first weights and data,
 // in which the same pairs count in the same steps, give the same weights, bit for bit.
 type Config struct {
-	Processors int // even, 2 to maxProcessors
-	Estimator  Estimator
+	Processors int       `json:"processors"` // even, 2 to maxProcessors
+	Estimator  Estimator `json:"estimator"`
 	// Directions is the number tried in a step. With Paired it divides the number of pairs, and neighbouring pairs share a
 	// direction; 1 is the patent's form. With Each it is the number of processors.
-	Directions   int
-	Key          uint64  // seed of all random numbers
-	Steps        int     // 1 to 2^31
-	Epsilon      float64 // how far a trial moves a weight: above 2^-20, at most 1
-	LearningRate float64 // of the first step, above 0; DefaultRate proposes one
-	Schedule     string  // Constant or Cosine
-	Examples     []int   // by pair: examples in each of its two inputs; with Each all equal
+	Directions   int     `json:"directions"`
+	Key          uint64  `json:"key"`           // seed of all random numbers
+	Steps        int     `json:"steps"`         // 1 to 2^31
+	Epsilon      float64 `json:"epsilon"`       // how far a trial moves a weight: above 2^-20, at most 1
+	LearningRate float64 `json:"learning_rate"` // of the first step, above 0; DefaultRate proposes one
+	Schedule     string  `json:"schedule"`      // Constant or Cosine
+	Examples     []int   `json:"examples"`      // by pair: examples in each of its two inputs; with Each all equal
 	// Clip bounds a slope's magnitude, in units of the slopes' root mean square; 0: no bound.
-	Clip float64
+	Clip float64 `json:"clip"`
 	// Guard halves the rate after a block of steps whose losses are above those of the best block by more than chance.
-	Guard bool
+	Guard bool `json:"guard"`
 }
 
 // Estimator is the way in which a step estimates slopes; the package comment explains both.
@@ -37,7 +37,7 @@ type Estimator string
 
 // Estimators.
 const (
-	// Paired, and the zero value: the two ranks of a pair try one direction and its opposite, on examples of their own.
+	// Paired: the two ranks of a pair try one direction and its opposite, on examples of their own.
 	Paired Estimator = "pairs"
 	// Each: every rank tries a direction of its own, all on the same examples: twice as many directions for as many
 	// forward passes.
@@ -50,56 +50,13 @@ const (
 	Cosine   = "cosine" // falls to 0 at the last step
 )
 
-// configFields is a Config in the header's JSON. Kind, Momentum and Normalize have one legal value each, and Shared follows
-// from Estimator; readers refuse any other.
-type configFields struct {
-	Processors   int       `json:"processors"`
-	Estimator    Estimator `json:"estimator,omitempty"`
-	Directions   int       `json:"directions"`
-	Kind         string    `json:"kind"`
-	Key          uint64    `json:"key"`
-	Steps        int       `json:"steps"`
-	Epsilon      float64   `json:"epsilon"`
-	LearningRate float64   `json:"learning_rate"`
-	Schedule     string    `json:"schedule"`
-	Examples     []int     `json:"examples"`
-	Shared       bool      `json:"shared"`
-	Momentum     float64   `json:"momentum"`
-	Clip         float64   `json:"clip"`
-	Normalize    bool      `json:"normalize"`
-	Guard        bool      `json:"guard"`
-}
-
-const signs = "rademacher"
-
-// MarshalJSON writes the fields of the header's config.
-func (c Config) MarshalJSON() ([]byte, error) {
-	return json.Marshal(configFields{
-		Processors: c.Processors, Estimator: c.Estimator, Directions: c.Directions, Kind: signs, Key: c.Key, Steps: c.Steps, Epsilon: c.Epsilon, LearningRate: c.LearningRate,
-		Schedule: c.Schedule, Examples: c.Examples, Shared: c.Estimator == Each, Clip: c.Clip, Normalize: true, Guard: c.Guard,
-	})
-}
-
-// UnmarshalJSON reads the fields of the header's config. It refuses unknown fields and values, since they could change the
-// weights.
+// UnmarshalJSON reads the fields of the header's config. It refuses unknown ones, since they could change the weights.
 func (c *Config) UnmarshalJSON(text []byte) error {
-	var f configFields
+	type plain Config
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
-	if err := d.Decode(&f); err != nil {
+	if err := d.Decode((*plain)(c)); err != nil {
 		return fmt.Errorf("config: %w", err)
-	}
-	*c = Config{Processors: f.Processors, Estimator: f.Estimator, Directions: f.Directions, Key: f.Key, Steps: f.Steps, Epsilon: f.Epsilon, LearningRate: f.LearningRate,
-		Schedule: f.Schedule, Examples: f.Examples, Clip: f.Clip, Guard: f.Guard}
-	switch {
-	case f.Kind != signs:
-		return fmt.Errorf("config: kind is %q; this program knows %s", f.Kind, signs)
-	case f.Shared != (f.Estimator == Each):
-		return fmt.Errorf("config: shared is %v; it must be true with estimator %s, else false", f.Shared, Each)
-	case f.Momentum != 0:
-		return fmt.Errorf("config: momentum is %v; this program knows 0", f.Momentum)
-	case !f.Normalize:
-		return errors.New("config: normalize is false; this program knows true")
 	}
 	return nil
 }
@@ -146,7 +103,7 @@ func (c *Config) Validate() error {
 // checkDirections checks what depends on the estimator.
 func (c *Config) checkDirections(pairs int, bad func(format string, args ...any)) {
 	switch c.Estimator {
-	case Paired, "":
+	case Paired:
 		if c.Directions < 1 || c.Directions > pairs || pairs%max(c.Directions, 1) != 0 {
 			bad("directions is %d; a number that divides the %d pairs", c.Directions, pairs)
 		}
@@ -186,24 +143,21 @@ func (c *Config) direction(rank int) int {
 	return rank / 2 * c.Directions / (c.Processors / 2)
 }
 
-// trial returns the move by which a rank tries its direction in a step: by epsilon along it or, on odd ranks with Paired,
-// against it.
-func (c *Config) trial(step uint32, rank int) term {
-	t := term{step: step, direction: uint32(c.direction(rank))}
+// sign returns -1 for ranks that try the opposite of their direction, else 1.
+func (c *Config) sign(rank int) int {
 	if c.Estimator != Each && rank%2 == 1 {
-		t.minus = toUnits(c.Epsilon)
-	} else {
-		t.plus = toUnits(c.Epsilon)
+		return -1
 	}
-	return t
+	return 1
 }
 
-// trials returns the number of slopes in a step: one per rank with Each, else one per pair.
-func (c *Config) trials() int {
-	if c.Estimator == Each {
-		return c.Processors
+// trial returns the move by which a rank tries its direction in a step.
+func (c *Config) trial(step uint32, rank int) term {
+	t := term{step: step, direction: uint32(c.direction(rank)), plus: toUnits(c.Epsilon)}
+	if c.sign(rank) < 0 {
+		t.plus, t.minus = t.minus, t.plus
 	}
-	return c.Processors / 2
+	return t
 }
 
 // allPairs returns a bit for each pair.

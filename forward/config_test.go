@@ -2,7 +2,6 @@ package forward
 
 import (
 	"encoding/json"
-	"fmt"
 	"math"
 	"reflect"
 	"slices"
@@ -103,14 +102,9 @@ func TestConfigInJSON(t *testing.T) {
 		if err := json.Unmarshal(text, &back); err != nil || !reflect.DeepEqual(&back, c) {
 			t.Errorf("%s: %+v, want %+v (%v)", text, back, c, err)
 		}
-		for from, to := range map[string]string{
-			`"rademacher"`: `"gaussian"`, `"momentum":0`: `"momentum":0.5`, `"normalize":true`: `"normalize":false`, fmt.Sprintf(`"shared":%v`, c == each): fmt.Sprintf(`"shared":%v`, c != each),
-			`"guard"`: `"guards"`,
-		} {
-			other := strings.Replace(string(text), from, to, 1)
-			if err := json.Unmarshal([]byte(other), &back); other == string(text) || err == nil || !strings.Contains(err.Error(), "config: ") {
-				t.Errorf("%s: %v", other, err)
-			}
+		other := strings.Replace(string(text), `"guard"`, `"guards"`, 1)
+		if err := json.Unmarshal([]byte(other), &back); other == string(text) || err == nil || !strings.Contains(err.Error(), "config: ") {
+			t.Errorf("%s: %v", other, err)
 		}
 	}
 }

@@ -11,8 +11,8 @@ const (
 	checkEvery = 16
 )
 
-// maxIncrement returns the largest increment: maxMove, shared among the trials of a step.
-func (c *Config) maxIncrement() float64 { return math.Floor(maxMove / float64(c.trials())) }
+// maxIncrement returns the largest increment: maxMove, shared among the ranks.
+func (c *Config) maxIncrement() float64 { return math.Floor(maxMove / float64(c.Processors)) }
 
 // tuning is the state, besides the weights, that a step leaves to the next: the scales of slopes and of the rate.
 type tuning struct {
@@ -42,6 +42,11 @@ type pairLosses struct {
 
 func (l *pairLosses) all() [4]float64 { return [4]float64{l.even[0], l.odd[0], l.even[1], l.odd[1]} }
 
+// means returns the mean loss of each half.
+func (l *pairLosses) means() []float64 {
+	return []float64{(l.even[0] + l.even[1]) / 2, (l.odd[0] + l.odd[1]) / 2}
+}
+
 func (l *pairLosses) finite() bool {
 	for _, x := range l.all() {
 		if math.IsNaN(x) || math.IsInf(x, 0) {
@@ -51,8 +56,7 @@ func (l *pairLosses) finite() bool {
 	return true
 }
 
-// slope is the measured slope of the loss along the direction that a rank tried, times epsilon. With Paired, and if the pair
-// is late, both ranks have one slope, under the even rank.
+// slope is the slope of the loss along what a rank tried, times epsilon.
 type slope struct {
 	arrival
 	rank  int
@@ -86,7 +90,7 @@ func (r *round) decide(counted []arrival, t *tuning) Commit {
 	all := len(finite)
 	finite = slices.DeleteFunc(finite, func(l pairLosses) bool { return commit.LeftOut>>l.pair&1 == 1 })
 	slopes := c.slopes(finite, mean)
-	unit := t.unit(r.step, c.Estimator, slopes, float64(all-len(finite)))
+	unit := t.unit(r.step, slopes, float64(2*(all-len(finite))))
 	if len(finite) == 0 {
 		return commit
 	}
@@ -113,12 +117,26 @@ func sender(counted []arrival) int {
 	return 2 * counted[0].pair
 }
 
-// slopes returns those of pairs; with Each they are above a center of the losses.
-func (c *Config) slopes(finite []pairLosses, center func(losses []float64) float64) []slope {
-	if c.Estimator == Each {
-		return eachSlopes(finite, center)
+// slopes returns those of all ranks: the rank's loss above a center of the losses that are compared. With Each these are all
+// that came in time, else those of a pair; a late pair had other weights and examples, and is compared with itself.
+func (c *Config) slopes(finite []pairLosses, center func(losses []float64) float64) (slopes []slope) {
+	var prompt []float64
+	for _, l := range finite {
+		if l.age == 0 {
+			prompt = append(prompt, l.means()...)
+		}
 	}
-	return pairedSlopes(finite)
+	for _, l := range finite {
+		compared := l.means()
+		if c.Estimator == Each && l.age == 0 {
+			compared = slices.Clone(prompt)
+		}
+		middle := center(compared)
+		for half, x := range l.means() {
+			slopes = append(slopes, slope{l.arrival, 2*l.pair + half, float64(c.sign(half)) * (x - middle)})
+		}
+	}
+	return slopes
 }
 
 func mean(losses []float64) float64 {
@@ -135,49 +153,13 @@ func median(losses []float64) float64 {
 	return (losses[len(losses)/2-1] + losses[len(losses)/2]) / 2
 }
 
-// pairedSlopes returns half the difference of each pair's losses.
-func pairedSlopes(finite []pairLosses) (slopes []slope) {
-	for _, l := range finite {
-		slopes = append(slopes, slope{l.arrival, 2 * l.pair, ((l.even[0] - l.odd[0]) + (l.even[1] - l.odd[1])) / 4})
-	}
-	return slopes
-}
-
-// eachSlopes returns each rank's loss minus the center of all that came in time. A late pair had other weights and examples,
-// so it gets half the difference of its own two losses.
-func eachSlopes(finite []pairLosses, center func(losses []float64) float64) (slopes []slope) {
-	var prompt []float64
-	for _, l := range finite {
-		even, odd := (l.even[0]+l.even[1])/2, (l.odd[0]+l.odd[1])/2
-		if l.age > 0 {
-			slopes = append(slopes, slope{l.arrival, 2 * l.pair, (even - odd) / 2})
-			continue
-		}
-		slopes = append(slopes, slope{l.arrival, 2 * l.pair, even}, slope{l.arrival, 2*l.pair + 1, odd})
-		prompt = append(prompt, even, odd)
-	}
-	if len(prompt) == 0 {
-		return slopes
-	}
-	middle := center(prompt)
-	for i := range slopes {
-		if slopes[i].age == 0 {
-			slopes[i].value -= middle
-		}
-	}
-	return slopes
-}
-
 // unit returns the running root mean square of slopes, this step's included. Each of the spikes counts as twice the mean before:
-// a few change little, and where all slopes are spikes, the scale follows. With Each it leaves out late slopes, which are
-// differences of another kind.
-func (t *tuning) unit(step uint32, e Estimator, slopes []slope, spikes float64) float64 {
+// a few change little, and where all slopes are spikes, the scale follows.
+func (t *tuning) unit(step uint32, slopes []slope, spikes float64) float64 {
 	sum, n := float64(spikes*2)*max(t.square, leastMean), spikes
 	for _, s := range slopes {
-		if e != Each || s.age == 0 {
-			sum += float64(s.value * s.value)
-			n++
-		}
+		sum += float64(s.value * s.value)
+		n++
 	}
 	switch mean := sum / n; {
 	case !(mean > 0): // no slopes, or losses that a trial does not change
@@ -202,11 +184,7 @@ func (c *Config) move(commit *Commit, finite []pairLosses, slopes []slope, unit,
 		came += c.Examples[l.pair]
 	}
 	// The geometric mean makes a step of fewer pairs as long as in a run that has only these pairs and its own default rate.
-	divisor := math.Sqrt(float64(all) * float64(came))
-	if c.Estimator == Each {
-		divisor *= 2 // two trials in a pair
-	}
-	factor := c.rate(int(step)) * scale / divisor
+	factor := c.rate(int(step)) * scale / (2 * math.Sqrt(float64(all)*float64(came)))
 	increment := func(sum float64) int32 {
 		x := math.RoundToEven(-sum * factor * (1 << unitBits))
 		return int32(min(max(x, -c.maxIncrement()), c.maxIncrement()))
@@ -219,7 +197,9 @@ func (c *Config) move(commit *Commit, finite []pairLosses, slopes []slope, unit,
 		}
 		weighted := float64(float64(c.Examples[s.pair]) * x)
 		if s.age > 0 {
-			commit.Late = append(commit.Late, Late{s.pair, int(s.age), increment(weighted)})
+			if s.rank%2 == 0 { // the odd rank's is the same, reversed
+				commit.Late = append(commit.Late, Late{s.pair, int(s.age), increment(weighted)})
+			}
 			continue
 		}
 		commit.Pairs |= 1 << s.pair

@@ -28,6 +28,7 @@ func Example() {
 	}
 	training, held := data.Split(digits, 5)
 	c := forward.Config{
+		Estimator:  forward.Paired,
 		Processors: 8, Directions: 4, Key: 1, Steps: 600,
 		Epsilon: 1e-3, LearningRate: 0.02, Schedule: "cosine", Examples: []int{16, 16, 16, 16}, Clip: 3, Guard: true,
 	}
@@ -89,7 +90,7 @@ func ExampleNewReplica() {
 		fmt.Println(err)
 		return
 	}
-	c := forward.Config{Processors: 2, Directions: 1, Steps: 10, Epsilon: 1e-3, LearningRate: 0.01, Schedule: "cosine", Examples: []int{8}}
+	c := forward.Config{Processors: 2, Estimator: forward.Paired, Directions: 1, Steps: 10, Epsilon: 1e-3, LearningRate: 0.01, Schedule: "cosine", Examples: []int{8}}
 	header := forward.NewHeader(c, forward.Examples{Count: 100}, forward.FromKey, forward.NewWeights(net, 1))
 	encoded, err := header.Encode()
 	if err != nil {
@@ -105,6 +106,7 @@ func ExampleNewReplica() {
 // A configuration that cannot be is refused as a whole, with all that is wrong.
 func ExampleConfig_Validate() {
 	c := forward.Config{
+		Estimator:  forward.Paired,
 		Processors: 3, Directions: 1, Steps: 10, Epsilon: 1e-3, LearningRate: 0.01, Schedule: "cosine", Examples: []int{8},
 	}
 	err := c.Validate()

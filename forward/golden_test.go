@@ -192,7 +192,7 @@ func story(c *Config, seed uint64, stop int, loss func(step int) float64) []Mess
 
 func goldenConfigs() map[string]*Config {
 	base := func() *Config {
-		return &Config{Processors: 4, Directions: 2, Key: 0x123456789abcdef0, Steps: 150, Epsilon: 1e-3, LearningRate: 0.01, Schedule: Cosine, Examples: []int{3, 4}, Clip: 3, Guard: true}
+		return &Config{Processors: 4, Estimator: Paired, Directions: 2, Key: 0x123456789abcdef0, Steps: 150, Epsilon: 1e-3, LearningRate: 0.01, Schedule: Cosine, Examples: []int{3, 4}, Clip: 3, Guard: true}
 	}
 	plain, file, jump, each, stopped := base(), base(), base(), base(), base()
 	plain.Guard, plain.Clip, plain.Schedule, plain.Steps, plain.Directions = false, 0, Constant, 64, 1

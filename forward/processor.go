@@ -318,7 +318,7 @@ func (p *Processor) evaluate(ctx context.Context, step int) (tried []term, err e
 }
 
 // known looks ahead on the bus. It returns true if this processor's losses of a step are there, sent before a restart, or if
-// the step's block is there, so that the losses would come too late.
+// losses of a later block are, so that these would come too late. A block alone may be forged.
 func (p *Processor) known(ctx context.Context, step uint32) (bool, error) {
 	for p.Bus.Behind() {
 		m, err := p.Bus.Next(ctx)
@@ -329,8 +329,8 @@ func (p *Processor) known(ctx context.Context, step uint32) (bool, error) {
 	}
 	for _, m := range p.ahead {
 		f, err := DecodeFrame(m.Frame)
-		mine := err == nil && m.Rank == p.Rank && m.Rank == int(f.Rank) && f.Step == step && !f.GoOn && !f.Stop
-		if mine || m.Block != nil && blockNumber(p.chain, m.Block) == p.blocks {
+		losses := err == nil && m.Rank == int(f.Rank) && !f.GoOn && !f.Stop
+		if losses && (m.Rank == p.Rank && f.Step == step || int(f.Step) >= (p.blocks+1)*BlockSteps) {
 			return true, nil
 		}
 	}

@@ -44,11 +44,11 @@ func TestIncrements(t *testing.T) {
 	}
 }
 
-// A late pair moves the weights along the direction that it tried.
+// A late pair moves the weights along the direction that it tried, by the increment for each half.
 func TestLatePairsMoveAlongTheirOwnDirection(t *testing.T) {
 	c := testConfig(4, 2, 100)
 	want := moved(c, 3, Commit{Increments: []int32{0, 1 << 20}}) // pair 1 has direction 1
-	if got := moved(c, 8, Commit{Increments: []int32{0, 0}, Late: []Late{{Pair: 1, Age: 5, Increment: 1 << 20}}}); !slices.Equal(got, want) {
+	if got := moved(c, 8, Commit{Increments: []int32{0, 0}, Late: []Late{{Pair: 1, Age: 5, Increment: 1 << 19}}}); !slices.Equal(got, want) {
 		t.Errorf("moved by %d, want %d", got, want)
 	}
 }

@@ -29,11 +29,11 @@ type Weights struct {
 	data    [][]int32
 }
 
-// NewWeights draws first weights from a key: normal, with each parameter's mean and standard deviation.
+// NewWeights draws first weights from a key: uniform, with each parameter's mean and standard deviation.
 func NewWeights(net *train.Network, key uint64) *Weights {
 	var tensors []Tensor
 	for _, p := range net.Params() {
-		tensors = append(tensors, Tensor{Name: p.Name, Shape: p.Shape, Shift: shiftFor(math.Abs(p.Mean) + float64(6*p.Std)), Mean: p.Mean, Std: p.Std})
+		tensors = append(tensors, Tensor{Name: p.Name, Shape: p.Shape, Shift: shiftFor(math.Abs(p.Mean) + float64(2*p.Std)), Mean: p.Mean, Std: p.Std})
 	}
 	return drawn(tensors, key)
 }
@@ -42,11 +42,19 @@ func drawn(tensors []Tensor, key uint64) *Weights {
 	w := &Weights{}
 	for i, t := range tensors {
 		data := slices.Repeat([]int32{int32(nearest(toUnits(t.Mean), t.Shift))}, t.len())
-		addNormals(data, stream{key: keyOf(key), step: initialStep, tensor: uint32(i)}, toUnits(t.Std), t.Shift)
+		addUniform(data, stream{key: keyOf(key), step: initialStep, tensor: uint32(i)}, toUnits(t.Std*math.Sqrt(3)), t.Shift)
 		t.Hash = ""
 		w.tensors, w.data = append(w.tensors, t), append(w.data, data)
 	}
 	return w
+}
+
+// addUniform adds uniform numbers within an amount, in units of 2^-24, to w, the entries of a tensor. A random word gives two.
+func addUniform(w []int32, s stream, amount int64, shift uint) {
+	for i := range w {
+		v := s.block(i / 8)[i/2%4] >> (i % 2 * 16) & 0xFFFF
+		w[i] += int32(nearest(amount*(2*int64(v)-0xFFFF), shift+16))
+	}
 }
 
 // Drawn returns the weights that a run begins with, if they follow from its key.

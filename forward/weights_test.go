@@ -27,9 +27,9 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-// The unit has room for four times six deviations: the finest up to a deviation of 2.67, twice that up to 5.33.
+// The unit has room for four times two deviations: the finest up to a deviation of 8, twice that up to 16.
 func TestUnitOfInitialWeights(t *testing.T) {
-	for std, shift := range map[float64]uint{2: 0, 2.6: 0, 2.7: 1, 5: 1, 6: 2} {
+	for std, shift := range map[float64]uint{2: 0, 7.9: 0, 8.1: 1, 15: 1, 17: 2} {
 		net, err := train.NewNetwork(1, 2, train.Named{Name: "d", Layer: layer.Dense{Positions: 1, In: 40, Out: 2, Std: std}})
 		if err != nil {
 			t.Fatal(err)

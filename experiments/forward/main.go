@@ -62,14 +62,14 @@ type world struct {
 // config returns the default configuration of evenkeel forward train; with half as many directions as processors, that of
 // --estimator pairs.
 func config(processors, directions, steps int, key uint64) *forward.Config {
-	c := &forward.Config{Processors: processors, Directions: directions, Key: key, Steps: steps, Epsilon: 1e-3, Schedule: forward.Cosine, Clip: 3, Guard: true}
+	c := &forward.Config{Processors: processors, Estimator: forward.Paired, Directions: directions, Key: key, Steps: steps, Epsilon: 1e-3, Schedule: forward.Cosine, Clip: 3, Guard: true}
 	if directions == processors {
 		c.Estimator = forward.Each
 	}
-	c.LearningRate = c.DefaultRate(4810, forward.FromKey)
 	for range processors / 2 {
 		c.Examples = append(c.Examples, 32)
 	}
+	c.LearningRate = c.DefaultRate(4810, forward.FromKey)
 	return c
 }
 

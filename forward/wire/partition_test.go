@@ -114,7 +114,7 @@ func TestPartition(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &forward.Config{Processors: 4, Directions: 2, Key: 5, Steps: 400, Epsilon: 1e-3, LearningRate: 0.01, Schedule: "constant", Examples: []int{4, 4}}
+	c := &forward.Config{Processors: 4, Estimator: forward.Paired, Directions: 2, Key: 5, Steps: 400, Epsilon: 1e-3, LearningRate: 0.01, Schedule: "constant", Examples: []int{4, 4}}
 	owner, err := Connect(s.URL(), Options{Rank: -1, Token: s.Token()})
 	if err != nil {
 		t.Fatal(err)

@@ -54,7 +54,7 @@ func newWorld(t *testing.T, steps int) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &forward.Config{Processors: 4, Directions: 2, Key: 5, Steps: steps, Epsilon: 1e-3, LearningRate: 0.01, Schedule: "constant", Examples: []int{4, 4}, Guard: true}
+	c := &forward.Config{Processors: 4, Estimator: forward.Paired, Directions: 2, Key: 5, Steps: steps, Epsilon: 1e-3, LearningRate: 0.01, Schedule: "constant", Examples: []int{4, 4}, Guard: true}
 	w := &world{t: t, net: net, digits: digits, config: c, start: forward.NewWeights(net, c.Key)}
 	h := forward.NewHeader(*c, forward.Examples{Count: digits.Len()}, forward.FromKey, w.start)
 	if w.header, err = h.Encode(); err != nil {

@@ -1,4 +1,4 @@
-"""A rank of a run, for test_forward_run.py and experiments/forward/torch/agree.py: the argument is JSON. The network is Go's mlp (dense1, dense2), on data made up here: whatever losses a
+"""A rank of a run, for test_forward_run.py: the argument is JSON. The network is Go's mlp (dense1, dense2), on data made up here: whatever losses a
 rank sends, the weights follow from what all were sent."""
 
 import json
@@ -11,7 +11,6 @@ import torch
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
 from evenkeel import forward  # noqa: E402
-from evenkeel.forward import record, rounds  # noqa: E402
 
 
 def network(size):
@@ -41,28 +40,6 @@ def join(a):
     after = (lambda r: r.step >= a["stop_at"]) if "stop_at" in a else None
     r = forward.join(a["url"], a["run"], a["rank"], of, [forward.Part(n, t) for n, t in w.items()], token=a.get("token", ""), ca=a.get("ca", ""), patience=a.get("patience", 30), after_block=after)
     return json.dumps({"steps": r.steps, "hash": r.weights_hash, "absent": r.absent, "left_out": r.left_out, "ignored": r.ignored})
-
-
-def alone(raw, parts, loss, frozen="", log=None, after_block=None):
-    """Runs all processors of a run in this process, one after the other, and returns the replica. after_block is that of join."""
-    r = forward.Replica(raw, parts, frozen)
-    if log:
-        log.write(record.start(raw))
-    while not r.over():
-        at, frames = r.step, []
-        for rank in range(r.config.processors):
-            frames.append(rounds.frame(at, rank, rounds.LOSSES, r.losses(rank, loss)))
-        for rank, f in enumerate(frames):
-            block = r.put(rank, f)
-        if isinstance(block, bytes):
-            if log:
-                log.write(block)
-            if after_block:
-                r.weights.write()
-                if after_block(r) is True and not r.over():
-                    r.put(0, rounds.frame(r.step, 0, rounds.STOP))
-    r.weights.write()
-    return r
 
 
 if __name__ == "__main__":

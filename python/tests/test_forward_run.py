@@ -328,7 +328,7 @@ class Runs(unittest.TestCase):
         ps = [self.rank(0, url=self.cable(late=0.05)[1]), self.rank(1)]
         torch.set_num_threads(1)
         w = forward_rank.network(self.size)
-        alone = forward_rank.alone(raw, [forward.Part(n, t) for n, t in w.items()], forward_rank.loss(w))
+        alone = forward.train(raw, [forward.Part(n, t) for n, t in w.items()], forward_rank.loss(w))
         self.assertEqual({self.result(p)["hash"] for p in ps}, {alone.hash()})
 
     def test_a_connection_that_falls_silent(self):
@@ -359,7 +359,7 @@ class Runs(unittest.TestCase):
 
 class Silence(unittest.TestCase):
     def test_four_heartbeats_are_waited_for(self):
-        p = run._Processor("", "run", 0, None, [], "", "", "", 1.0, None)
+        p = run._Processor("", "run", 0, None, [], "", "", 1.0, None)
         p._stream = unittest.mock.Mock()
         p._stream.answers.return_value = {}
         clock = itertools.count()  # a second for each look at it: one for each wait

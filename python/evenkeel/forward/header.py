@@ -15,10 +15,6 @@ class Refused(ValueError):
     """A run, a message or a file does not fit this process. The message says what to do."""
 
 
-# Fields of the header's config for which this program supports only one value.
-_FIXED = {"kind": "rademacher", "momentum": 0, "normalize": True}
-
-
 @dataclasses.dataclass
 class Config:
     """The settings of a run that determine its weights. complete() replaces None and 0 by defaults."""
@@ -30,8 +26,8 @@ class Config:
     directions: int = 0  # default: one for each rank; with "pairs", one for each pair
     key: int = None  # seed of all random numbers; default: random
     steps: int = 1000
-    epsilon: float = 1e-3  # how far a trial moves each weight
-    learning_rate: float = 0.0  # default: sqrt(directions) / (16 weights^(1/4)), as of evenkeel forward train --init, times (examples / 8)^(3/4) below 8 examples
+    epsilon: float = None  # how far a trial moves each weight; default: 0.001, or what prepare() finds for a loss
+    learning_rate: float = 0.0  # default: sqrt(directions) / (16 weights^(1/4)), times (examples / 8)^(3/4) below 8 examples
     schedule: str = "cosine"  # or "constant"
     examples: list | int = 8  # examples of an input, for each pair; a single number is for all pairs
     clip: float = 3.0  # largest slope, in units of the root mean square of the slopes; 0: no limit
@@ -48,6 +44,7 @@ class Config:
         except TypeError:
             pass  # check() names the field
         c.key = secrets.randbits(64) if c.key is None else c.key
+        c.epsilon = 1e-3 if c.epsilon is None else c.epsilon
         automatic, c.learning_rate = not c.learning_rate, c.learning_rate or 1.0
         c.check()
         if automatic:
@@ -56,7 +53,7 @@ class Config:
 
     def fields(self):
         """The fields of the header's config."""
-        return {**dataclasses.asdict(self), **_FIXED, "shared": self.estimator == "each"}
+        return dataclasses.asdict(self)
 
     def check(self):
         """Raises Refused for fields that are out of range."""
@@ -96,6 +93,10 @@ class Config:
         """The number of the direction that a rank tries."""
         return rank if self.estimator == "each" else rank // 2 * self.directions // (self.processors // 2)
 
+    def sign(self, rank):
+        """-1 for ranks that try the opposite of their direction, else 1."""
+        return -1 if self.estimator != "each" and rank % 2 else 1
+
 
 @dataclasses.dataclass
 class Tensor:
@@ -124,7 +125,7 @@ class Header:
 
 def build(config, count, tensors, frozen):
     """The header of a new run, as JSON. It starts from the present values of the tensors."""
-    h = {"version": 3, "config": config.fields(), "data": {"count": count}, "initial": "file", "tensors": [dataclasses.asdict(t) for t in tensors]}
+    h = {"version": 4, "config": config.fields(), "data": {"count": count}, "initial": "file", "tensors": [dataclasses.asdict(t) for t in tensors]}
     if frozen:
         h["frozen"] = frozen
     return json.dumps(h).encode()
@@ -138,8 +139,8 @@ def parse(raw):
         h = json.loads(raw)
     except ValueError as e:
         raise Refused(f"header: {e}") from None
-    if type(h) is not dict or h.get("version") != 3:
-        raise Refused(f"header: version {h.get('version') if type(h) is dict else None!r}; this program knows version 3")
+    if type(h) is not dict or h.get("version") != 4:
+        raise Refused(f"header: version {h.get('version') if type(h) is dict else None!r}; this program knows version 4")
     config = _config(h.get("config"))
     if h.get("initial") not in ("key", "file"):
         raise Refused(f"initial: {h.get('initial')!r} must be key or file")
@@ -152,14 +153,10 @@ def parse(raw):
 def _config(c):
     """Makes a Config from the header's fields. Unknown fields and values are refused, because they would change the weights."""
     names = {f.name for f in dataclasses.fields(Config)}
-    known = names | set(_FIXED) | {"shared"}
-    if type(c) is not dict or set(c) | {"estimator"} != known:
-        raise Refused(f"config: fields {sorted(known ^ (set(c) | {'estimator'})) if type(c) is dict else c!r} are missing or unknown")
-    config = Config(**{"estimator": "pairs", **{n: c[n] for n in names & set(c)}})
+    if type(c) is not dict or set(c) != names:
+        raise Refused(f"config: fields {sorted(names ^ set(c)) if type(c) is dict else c!r} are missing or unknown")
+    config = Config(**c)
     config.check()
-    for field, only in {**_FIXED, "shared": config.estimator == "each"}.items():
-        if c[field] != only or isinstance(only, bool) != isinstance(c[field], bool):
-            raise Refused(f"config.{field}: {c[field]!r}; this program knows {only!r}")
     return config
 
 

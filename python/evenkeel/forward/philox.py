@@ -2,14 +2,10 @@
 bits on CPU and GPU. docs/reference/forward-protocol.md says which bit belongs to which entry."""
 
 import functools
-import hashlib
-import statistics
-import struct
 
 import torch
 
 _MASK = 0xFFFFFFFF
-_QUANTILES = "1ea009ce409dac97d6bd609266910f809c5fb912f78e16bd89145b08174d6fc5"
 
 
 def words(c0, c1, c2, c3, key):
@@ -34,17 +30,6 @@ def _constants(device):
     return torch.tensor([0xD2511F53, 0xCD9E8D57], device=device)
 
 
-@functools.lru_cache(maxsize=1)
-def quantiles():
-    """A table of quantiles of the normal distribution, in units of 2^-12."""
-    normal = statistics.NormalDist()
-    half = [round(normal.inv_cdf((v + 0.5) / 65536) * 4096) for v in range(32768)]
-    table = half + [-q for q in reversed(half)]
-    if hashlib.sha256(struct.pack("<65536h", *table)).hexdigest() != _QUANTILES:
-        raise RuntimeError("this machine computes another table of normal numbers than the protocol's")
-    return torch.tensor(table)
-
-
 def signs(key, blocks, tensors, d, step):
     """Entries of direction d of a step, as int16 rows of 128. Row r has the entries of tensor tensors[r] from 128 * blocks[r] on."""
     w = words(blocks, tensors, d, step, key).movedim(0, -1)
@@ -53,10 +38,10 @@ def signs(key, blocks, tensors, d, step):
     return z.bitwise_and_(1).mul_(-2).add_(1).to(torch.int16).flatten(-2)
 
 
-def normals(key, count, tensor):
-    """The normal numbers of a tensor's first values, in units of 2^-12."""
+def uniform(key, count, tensor):
+    """The numbers of a tensor's first values, from -65535 to 65535."""
     w = words(torch.arange(-(-count // 8)), tensor, 0, 2**32 - 1, key).t()
-    return quantiles()[torch.stack((w & 0xFFFF, w >> 16), -1)].flatten()[:count]
+    return 2 * torch.stack((w & 0xFFFF, w >> 16), -1).flatten()[:count] - 0xFFFF
 
 
 def examples(key, count, positions):

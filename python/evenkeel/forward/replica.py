@@ -1,18 +1,29 @@
 """Computes rounds, steps, weights and blocks from the header of a run and its frames, in order. It uses no network and no clock."""
 
 import collections
+import contextlib
+import functools
 import logging
 import math
 
 import torch
 
 from . import header as headers
-from . import philox, record, rounds, step, weights
-
+from . import philox, record, rounds, step, trained, weights
 
 _LOG = logging.getLogger("evenkeel.forward")
 
 
+@contextlib.contextmanager
+def _passes():
+    """Forward passes without gradients. Torch's fast path of attention layers would read the weights of the layers in it, and pass adapters by."""
+    was = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(was)
 
 def _number(loss):
     try:
@@ -25,7 +36,7 @@ def _number(loss):
 class Replica:
     """The state of a run, with the same bits in every process. parts: those of the model; they are compared with the header."""
 
-    def __init__(self, raw, parts, frozen=""):
+    def __init__(self, raw, parts):
         h = self.header = headers.parse(raw)
         self.config = h.config
         if h.initial == "file":
@@ -33,7 +44,8 @@ class Replica:
         else:  # start() compares their hashes
             ours = [headers.Tensor(p.name, p.shape, 0, 0, 0, t.hash) for p, t in zip(parts, h.tensors)]
             ours += [headers.Tensor(p.name, p.shape, 0, 0, 0, "") for p in parts[len(ours) :]]
-        headers.same(h.tensors, ours, h.frozen, frozen)
+        self._frozen = trained.frozen(parts)
+        headers.same(h.tensors, ours, h.frozen, self._frozen)
         self.weights = weights.Weights(parts, h.tensors, self.config.key, self.config.directions)
         self.weights.start(h.initial)
         self.step = 0  # the step to be decided next
@@ -43,6 +55,8 @@ class Replica:
         self.left_out, self.absent = collections.Counter(), collections.Counter()  # by pair: number of steps
         self._steps, self._losses, self._examples = [], [], {}  # of the present block
         self._equal = []  # by pair that came in it: whether both trials had the same losses
+        self._tried = False  # whether losses were computed
+        self._means = False  # whether the loss is that of a batch, and not of its examples
         self.rounds.begin(0)
 
     def over(self):
@@ -52,7 +66,7 @@ class Replica:
     def trial(self, rank):
         """The amounts that a rank adds to the weights to compute its losses of this step."""
         n = round(self.config.epsilon * 2.0**24)
-        return [(self.config.direction(rank), self.step, -n if rank % 2 and self.config.estimator != "each" else n)]
+        return [(self.config.direction(rank), self.step, self.config.sign(rank) * n)]
 
     def batch(self, rank):
         """The examples of a rank's two inputs in this step."""
@@ -65,21 +79,62 @@ class Replica:
         both = self._examples[p][1][self.step % rounds.BLOCK]
         return both[:e], both[e:]
 
-    def losses(self, rank, loss):
-        """Computes a rank's losses of this step. The model's parameters keep the weights of the trial."""
-        before = self._buffers()
-        with torch.no_grad():
-            self.weights.write(self.trial(rank))
-            losses = [_number(loss(b)) for b in self.batch(rank)]
+    def losses(self, ranks, loss):
+        """Computes losses of this step, of both inputs for each rank. Those of ranks with the same examples are computed in one pass, by torch.vmap.
+        Afterwards the model's parameters have the weights of a trial."""
+        before, out = self._buffers(), []
+        with _passes():
+            while len(out) < len(ranks):
+                first = ranks[len(out)]
+                same = [r for r in ranks[len(out) :] if self.config.estimator == "each" or r // 2 == first // 2]
+                two = functools.partial(self._two, loss, *self.batch(first))
+                if len(same) == 1:
+                    self.weights.write(self.trial(first))
+                    out.append([_number(l) for l in two()])
+                else:
+                    out += self._together(same, two)
         for name, hash in self._buffers().items():
             if before[name] != hash:
                 raise headers.Refused(f"buffer {name!r} of the model changes with a loss, and is no part of the run: freeze it, or select what is trained with training=True")
-        return losses
+        if not self._tried:
+            self._tried = True
+            self._check_frozen()
+        return out
+
+    def _two(self, loss, a, b):
+        """The losses of two inputs, in one pass if loss gives those of single examples."""
+        if not self._means:
+            of = loss(torch.cat((a, b)))
+            if isinstance(of, torch.Tensor) and of.dim() == 1 and len(of) == len(a) + len(b):
+                return of.float().reshape(2, -1).mean(1)
+            self._means = True
+        return loss(a), loss(b)
+
+    def _together(self, ranks, two):
+        model = self.weights.parts[0].model
+        if model is None:
+            raise headers.Refused("parts without a model are tried one rank at a time")
+        trials = [{p.key: v for p, v in self.weights.values(self.trial(r))} for r in ranks]
+        call = torch.nn.Module()
+        call.model, call.forward = model, lambda: torch.stack([torch.as_tensor(l) for l in two()])
+
+        def one(values):
+            return torch.func.functional_call(call, {f"model.{n}": v for n, v in values.items()}, ())
+
+        return torch.vmap(one)({n: torch.stack([t[n] for t in trials]) for n in trials[0]}).tolist()
+
+    def finish(self):
+        """Writes the weights to the parameters, and checks that the run has changed nothing else."""
+        self.weights.write()
+        self._check_frozen()
+
+    def _check_frozen(self):
+        if trained.frozen(self.weights.parts) != self._frozen:
+            raise headers.Refused("tensors of the model that the run does not train have changed since it began: its log and adapters are of another model. (PEFT's adapters of torch.nn.MultiheadAttention do so.)")
 
     def _buffers(self):
-        """The hashes of the model's buffers, once a block."""
-        model = self.weights.parts[0].model if self.step % rounds.BLOCK == 0 else None
-        return {n: headers.frozen_hash({n: b}) for n, b in model.named_buffers()} if model else {}
+        """The hashes of the buffers that must not change, once a block."""
+        return {n: headers.frozen_hash({n: b}) for n, b in trained.buffers(self.weights.parts).items()} if self.step % rounds.BLOCK == 0 else {}
 
     def put(self, sender, data, position=0):
         """Takes a frame from a rank's subject. Returns the bytes of a block if the frame ends one, True if it counts, False if it is ignored."""
@@ -172,13 +227,55 @@ class Validation:
         return self._stop_after is not None and run.step - first >= self._stop_after
 
 
-def prepare(config, count, parts, frozen=""):
-    """Makes the header of a new run that trains the parts from their present values on count examples."""
+def prepare(config, count, parts, loss=None):
+    """Makes the header of a new run that trains the parts from their present values on count examples. loss, as of join(): if the config has no epsilon,
+    it is doubled until trials change the losses, as that of an error rate needs."""
     tensors = weights.describe(parts)
-    return headers.build(config.complete(sum(t.size() for t in tensors)), count, tensors, frozen)
+    c, frozen = config.complete(sum(t.size() for t in tensors)), trained.frozen(parts)
+    while True:
+        raw = headers.build(c, count, tensors, frozen)
+        if loss is None or config.epsilon is not None or c.epsilon > 0.1 or _heard(Replica(raw, parts), loss):
+            return raw
+        c.epsilon *= 2
 
 
-def replay(path, parts, frozen="", steps=None):
+def _heard(r, loss):
+    """Whether at most a quarter of the pairs of ranks have equal losses under their trials, in as many steps as 16 trials need."""
+    equal, c = [], r.config
+    for r.step in range(max(1, 16 // c.processors)):
+        losses = [r.losses([k], loss)[0] for k in range(c.processors)]
+        equal += [a == b for a, b in zip(losses[::2], losses[1::2])]
+    r.weights.write()
+    return 4 * sum(equal) <= len(equal)
+
+
+def train(raw, parts, loss, log=None, after_block=None, at_once=1):
+    """Runs all processors of a run in this process, at_once ranks in a pass, and returns the replica. raw: the header, from prepare(). log: a file for
+    the log. loss, after_block: as of join(). What loss calls must be what torch.vmap can trace if at_once is above 1."""
+    r = Replica(raw, parts)
+    with open(log, "wb") if log else contextlib.nullcontext() as f:
+        if f:
+            f.write(record.start(raw))
+        while not r.over():
+            ranks, losses = list(range(r.config.processors)), []
+            for k in range(0, len(ranks), at_once):
+                losses += r.losses(ranks[k : k + at_once], loss)
+            frames = [rounds.frame(r.step, k, rounds.LOSSES, l) for k, l in enumerate(losses)]
+            for k, frame in enumerate(frames):
+                block = r.put(k, frame)
+            if isinstance(block, bytes):
+                if f:
+                    f.write(block)
+                    f.flush()
+                if after_block:
+                    r.weights.write()
+                    if after_block(r) is True and not r.over():
+                        r.put(0, rounds.frame(r.step, 0, rounds.STOP))
+    r.finish()
+    return r
+
+
+def replay(path, parts, steps=None):
     """Sets the parts' parameters to the weights after some steps of a log (a multiple of 64), or after all. Compares the hash of every block. Returns
     the replica."""
     if steps is not None and (steps < 0 or steps % rounds.BLOCK):
@@ -187,7 +284,7 @@ def replay(path, parts, frozen="", steps=None):
         data = f.read()
     try:
         raw, at = record.read_start(data)
-        r = Replica(raw, parts, frozen)
+        r = Replica(raw, parts)
         while at < len(data) and (steps is None or r.step < steps):
             n = record.length(data[at : at + (1 << 21)])
             if n is None:

@@ -50,13 +50,13 @@ def _check(run):
         raise headers.Refused(f"run {run!r}: a name has up to 64 letters, digits, - and _")
 
 
-def join(url, run, rank, loss, parts, frozen="", token="", ca="", patience=120.0, after_block=None):
+def join(url, run, rank, loss, parts, token="", ca="", patience=120.0, after_block=None):
     """Takes part in a run as one rank until the run ends. The parameters then have the run's weights.
 
-    loss(batch) gets the indices of examples and returns their mean loss. A lost connection is retried for patience seconds. after_block(replica) is
+    loss(batch) gets the indices of examples and returns their mean loss, or a tensor of the loss of each: then one pass does for both inputs. A lost connection is retried for patience seconds. after_block(replica) is
     called every 64 steps with the weights in the parameters. If it returns True, this rank asks all ranks to end after the next 64 steps."""
     _check(run)
-    p = _Processor(url, run, rank, loss, parts, frozen, token, ca, patience, after_block)
+    p = _Processor(url, run, rank, loss, parts, token, ca, patience, after_block)
     try:
         return p.run()
     finally:
@@ -64,10 +64,10 @@ def join(url, run, rank, loss, parts, frozen="", token="", ca="", patience=120.0
 
 
 class _Processor:
-    def __init__(self, url, run, rank, loss, parts, frozen, token, ca, patience, after_block):
+    def __init__(self, url, run, rank, loss, parts, token, ca, patience, after_block):
         self._where, self._run, self._rank, self._loss, self._patience, self._after = (url, token, f"rank{rank}", ca), run, rank, loss, patience, after_block
         self._subject = f"evenkeel.forward.{run}."
-        self._parts, self._frozen = parts, frozen
+        self._parts = parts
         self._connection = self._stream = self._replica = None
         self._incoming, self._unacknowledged = collections.deque(), {}
         self._blocks, self._chains = {}, {}  # by number: this rank's blocks, and the chains before them
@@ -108,7 +108,7 @@ class _Processor:
 
     def _begin(self, raw):
         """Starts the replica and applies the blocks of the run so far."""
-        r = self._replica = replica.Replica(raw, self._parts, self._frozen)
+        r = self._replica = replica.Replica(raw, self._parts)
         if not 0 <= self._rank < r.config.processors:
             raise headers.Refused(f"rank {self._rank}: the run has ranks 0 to {r.config.processors - 1}")
         wait, last, block = self._stream.read(2, self._subject + "block.>"), 0, None
@@ -197,7 +197,7 @@ class _Processor:
             except nats.Disconnected as e:
                 self._again(e)
         r = self._replica
-        r.weights.write()
+        r.finish()
         result = Result(r.step, r.hash(), dict(r.absent), dict(r.left_out), dict(self._ignored), r)
         told = {"rank": self._rank, "steps": result.steps, "weights_hash": result.weights_hash, "absent": result.absent, "left_out": result.left_out}
         try:
@@ -244,7 +244,7 @@ class _Processor:
 
     def _compute(self):
         r, begun = self._replica, time.monotonic()
-        losses = r.losses(self._rank, self._loss)
+        (losses,) = r.losses([self._rank], self._loss)
         self._own = time.monotonic() - begun
         self._sent = r.step
         self._publish(f"{self._subject}frame.{self._rank}", rounds.frame(r.step, self._rank, rounds.LOSSES, losses))

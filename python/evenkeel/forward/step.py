@@ -18,13 +18,16 @@ class Taken:
     def losses(self):
         return self.even[0], self.odd[0], self.even[1], self.odd[1]
 
+    def means(self):
+        return [(self.even[0] + self.even[1]) / 2, (self.odd[0] + self.odd[1]) / 2]
+
     def finite(self):
         return all(map(math.isfinite, self.losses()))
 
 
 @dataclasses.dataclass
 class Slope:
-    """The measured slope along a rank's direction, times epsilon. With "pairs", and if the pair is late, both ranks have one slope, under the even rank."""
+    """The slope of the loss along what a rank tried, times epsilon."""
 
     rank: int
     pair: int
@@ -72,15 +75,14 @@ def _cosine(u):
 
 def increments(config, running, j, taken):
     """Computes a step from the pairs that count, in ascending order, and updates running."""
-    pairs, each = config.processors // 2, config.estimator == "each"
-    slopes, good = _each if each else _paired, [t for t in taken if t.finite()]
+    good = [t for t in taken if t.finite()]
     v = max(running.square, 1e-13)
-    spikes = {s.pair for s in slopes(good, _median) if running.square > 0 and s.value * s.value > 256 * v}
+    spikes = {s.pair for s in _slopes(config, good, _median) if running.square > 0 and s.value * s.value > 256 * v}
     good = [t for t in good if t.pair not in spikes]
-    slopes = slopes(good, _mean)
-    squares = [2 * len(spikes) * v] * bool(spikes) + [s.value * s.value for s in slopes if not (each and s.age)]
+    slopes = _slopes(config, good, _mean)
+    squares = [4 * len(spikes) * v] * bool(spikes) + [s.value * s.value for s in slopes]
     if any(squares):  # else a trial changes no loss
-        mean = _sum(squares) / (len(squares) - bool(spikes) + len(spikes))
+        mean = _sum(squares) / (len(squares) - bool(spikes) + 2 * len(spikes))
         if j == 1:  # the first step had nothing to tell a spike by
             running.square = min(running.square, 16 * mean)
         running.square = running.square + (mean - running.square) / min(j + 1, 32) if running.square else mean
@@ -88,10 +90,8 @@ def increments(config, running, j, taken):
     out = tuple(t.pair for t in taken if not t.finite() or t.pair in spikes)
     if not good:
         return Step(0, [0] * config.directions, [], out)
-    trials = 2 * pairs if each else pairs
-    divisor = math.sqrt(sum(config.examples) * sum(config.examples[t.pair] for t in good))
-    f = rate(config, j) * running.scale / (divisor * (trials // pairs))
-    bound = math.floor(2.0**25 / trials)
+    f = rate(config, j) * running.scale / (2 * math.sqrt(sum(config.examples) * sum(config.examples[t.pair] for t in good)))
+    bound = math.floor(2.0**25 / config.processors)
 
     def weighted(s):
         x = s.value / unit
@@ -107,7 +107,7 @@ def increments(config, running, j, taken):
         if not s.age:
             d = config.direction(s.rank)
             sums[d] = sums[d] + weighted(s)
-    late = [(s.pair, s.age, quantise(weighted(s))) for s in slopes if s.age]
+    late = [(s.pair, s.age, quantise(weighted(s))) for s in slopes if s.age and s.rank % 2 == 0]  # the odd rank's is the same, reversed
     loss = _sum(l for t in good for l in t.losses()) / (4 * len(good))
     return Step(sum(1 << t.pair for t in good if t.age == 0), [quantise(x) for x in sums], late, out, loss)
 
@@ -130,25 +130,16 @@ def _median(losses):
     return (order[half - 1] + order[half]) / 2
 
 
-def _paired(good, center):
-    """Half the difference of the losses of each pair."""
-    return [Slope(2 * t.pair, t.pair, t.age, ((t.even[0] - t.odd[0]) + (t.even[1] - t.odd[1])) / 4) for t in good]
-
-
-def _each(good, center):
-    """The slope of each rank in time: its loss minus the center of these ranks. The slope of a late pair: half the difference of its losses."""
-    slopes = []
+def _slopes(config, good, center):
+    """The slope of each rank: its loss above a center of the losses that are compared. With "each" these are all that came in time, else those of a
+    pair; a late pair had other weights and examples, and is compared with itself."""
+    prompt = [m for t in good if not t.age for m in t.means()]
+    middle = center(prompt) if config.estimator == "each" and prompt else None
+    out = []
     for t in good:
-        even, odd = (t.even[0] + t.even[1]) / 2, (t.odd[0] + t.odd[1]) / 2
-        if t.age:
-            slopes.append(Slope(2 * t.pair, t.pair, t.age, (even - odd) / 2))
-        else:
-            slopes += [Slope(2 * t.pair, t.pair, 0, even), Slope(2 * t.pair + 1, t.pair, 0, odd)]
-    prompt = [s for s in slopes if not s.age]
-    middle = center([s.value for s in prompt]) if prompt else 0
-    for s in prompt:
-        s.value = s.value - middle
-    return slopes
+        m = center(t.means()) if middle is None or t.age else middle
+        out += [Slope(2 * t.pair + half, t.pair, t.age, config.sign(half) * (x - m)) for half, x in enumerate(t.means())]
+    return out
 
 
 def guard(running, losses):
@@ -172,7 +163,5 @@ def amounts(config, s, j):
     for pair, age, n in s.late:
         if age > j:
             raise Refused(f"step {j}: pair {pair} has the impossible age {age}")
-        out.append((config.direction(2 * pair), j - age, n))
-        if config.estimator == "each":
-            out.append((2 * pair + 1, j - age, -n))
+        out += [(config.direction(2 * pair), j - age, n), (config.direction(2 * pair + 1), j - age, -config.sign(2 * pair + 1) * n)]
     return [o for o in out if o[2]]

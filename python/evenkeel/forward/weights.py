@@ -14,14 +14,13 @@ _LIMIT = 1 << 30  # largest entry
 
 
 class Part:
-    """A trained parameter. Its entries are the parameter's values. With delta they start at zero and are added to the parameter's first values; the
-    parameter may then have any dtype. model: the one whose buffers a loss must not change."""
+    """A trained parameter. Entries of a float32 parameter are its values. Those of another start at zero and are added to its first values. model: the
+    one that has it; buffers: whether a loss must not change that model's buffers."""
 
-    def __init__(self, name, parameter, delta=False, model=None):
-        self.model, self.name, self.parameter, self.shape = model, name, parameter, list(parameter.shape)
-        self.base = parameter.detach().clone() if delta else None
-        if not delta and parameter.dtype != torch.float32:
-            raise Refused(f"parameter {name!r} is {parameter.dtype}: train it as a difference, with deltas()")
+    def __init__(self, name, parameter, model=None, buffers=False):
+        self.key, self.parameter, self.model, self.buffers, self.shape = name, parameter, model, buffers, list(parameter.shape)
+        self.base = None if parameter.dtype == torch.float32 else parameter.detach().clone()
+        self.name = name if self.base is None else f"{name}.delta"
 
     def initial(self):
         """The first values, float64 on the CPU."""
@@ -29,10 +28,10 @@ class Part:
             return torch.zeros(self.shape, dtype=torch.float64)
         return self.parameter.detach().cpu().double()
 
-    def write(self, values):
-        """Sets the parameter to values (flat, float32)."""
+    def value(self, values):
+        """The parameter with values (flat, float32)."""
         values = values.to(self.parameter.device).reshape(self.shape)
-        self.parameter.data.copy_(values if self.base is None else self.base.float() + values)
+        return values if self.base is None else (self.base.float() + values).to(self.base.dtype)
 
 
 class Weights:
@@ -65,8 +64,8 @@ class Weights:
             if initial == "file":
                 v = fixed(self.parts[i].initial().reshape(-1), t.shift)
             else:
-                q = philox.normals(self._key, t.size(), i)
-                v = near(round(t.mean * 2.0**24), t.shift) + near(round(t.std * 2.0**24) * q, t.shift + 12)
+                q = philox.uniform(self._key, t.size(), i)
+                v = near(round(t.mean * 2.0**24), t.shift) + near(round(t.std * math.sqrt(3) * 2.0**24) * q, t.shift + 16)
             e.copy_(v)
             if digest(e) != t.hash:
                 raise Refused(f"tensor {i} {t.name!r}: hash {t.hash!r} in the run, {digest(e)!r} here; start from the same weights")
@@ -80,24 +79,30 @@ class Weights:
             self._cache[step] = philox.signs(self._key, self._rows[None], self._which[None], all_, step)
         return self._cache[step][d]
 
-    def move(self, amounts, into=None):
-        """Adds amounts, (direction, step, amount) each, to the entries, or to the tensor into."""
-        out = self.entries if into is None else into
+    def move(self, amounts, sign=1):
+        """Adds amounts, (direction, step, amount) each, to the entries; with the sign -1 takes them back."""
         small = self._count * self.entries.numel() <= _KEPT
         for a in range(0, len(self._rows), len(self._rows) if small else _ROWS):
             cut = slice(None) if small else slice(a, a + _ROWS)
             for d, step, n in amounts:
                 z = self._along(d, step) if small else philox.signs(self._key, self._rows[cut], self._which[cut], d, step)
                 s = self._shift if isinstance(self._shift, int) else self._shift[cut]
-                out[cut] += z.int() * near(n, s)
-        return out
+                self.entries[cut] += z.int() * (sign * near(n, s))
 
+    def values(self, trial=()):
+        """The parameters with the weights plus the amounts of a trial, which is taken back exactly: (part, tensor) each."""
+        self.move(trial)
+        try:
+            for i, (p, t) in enumerate(zip(self.parts, self.tensors)):
+                yield p, p.value(self.of(i).float() * 2.0 ** (t.shift - 24))
+        finally:
+            self.move(trial, -1)
+
+    @torch.no_grad()
     def write(self, trial=()):
         """Writes the weights, plus the amounts of a trial, to the parameters."""
-        entries = self.move(trial, self.entries.clone()) if trial else self.entries
-        flat = entries.reshape(-1)
-        for i, (p, t) in enumerate(zip(self.parts, self.tensors)):
-            p.write(flat[self._at[i] : self._at[i] + t.size()].float() * 2.0 ** (t.shift - 24))
+        for p, v in self.values(trial):
+            p.parameter.copy_(v)
 
     def check(self):
         """Raises OverflowError before entries leave the range of int32."""
