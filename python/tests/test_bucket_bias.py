@@ -14,7 +14,7 @@ sys.path[:0] = [HERE, os.path.join(HERE, "..")]
 try:
     import numpy
 
-    from evenkeel.bucket import Loader, Pieces
+    from evenkeel.bucket import BatchLoader, Loader, Pieces
     from evenkeel.bucket.cost import Costs, read_plan
     from evenkeel.bucket.grouping import Grouping, weights
     from evenkeel.bucket.pooled import Pool
@@ -87,6 +87,20 @@ class TestBias(unittest.TestCase):
                     steps[batch.step].append((batch.samples, batch.weight / RANKS))
             run.append(steps)
         return run
+
+    def test_global_batches(self):
+        for more in ({"micro_batches": 2}, {"counts": "free", "packed": True, "memory": 2048, "speeds": [1, .5]}):
+            runs = []
+            for seed in range(1, SEEDS + 1):
+                loaders = [BatchLoader(range(SAMPLES), LENGTHS, 40, seed=seed, rank=rank, ranks=RANKS, **more) for rank in range(RANKS)]
+                run = [[[] for _ in range(loaders[0].steps)] for _ in range(EPOCHS)]
+                for epoch, steps in enumerate(run):
+                    for loader in loaders:
+                        loader.set_epoch(epoch)
+                        for batch in loader._micro():
+                            steps[batch.step].append((batch.samples, batch.weight / RANKS))
+                runs.append(run)
+            self.check(runs)
 
     def test_offline(self):
         for more in ((), ("--packed",)):

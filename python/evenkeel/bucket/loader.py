@@ -14,15 +14,14 @@ import subprocess
 import tempfile
 
 import numpy
-from torch.utils.data import DataLoader
 
 from .cost import read_plan
 from .online import OnlineLoader
-from .place import Epochs, MicroBatch, check, place
+from .place import MicroBatch, Stream, check, place
 from .schedule import Sampler, ScheduleError
 
 
-class Loader(Epochs):
+class Loader(Stream):
     """The micro-batches of one rank, epoch by epoch.
 
     dataset   a map-style data set
@@ -60,20 +59,8 @@ class Loader(Epochs):
         self._mean = 1.0 if labels is None else float(numpy.mean(labels)) or 1.0  # label tokens of a sample
         self._source = source(lengths, str(plan), self._size, seed, command, cache)
         self._now = None  # the sampler of self.epoch
-        self._queue = collections.deque()
-        self._loader = DataLoader(dataset, batch_sampler=self._Batches(self), **others)
+        self._start(dataset, others)
         self._sampler()  # reports errors at once
-
-    class _Batches:
-        """The positions that DataLoader's workers fetch."""
-
-        def __init__(self, loader):
-            self.loader = loader
-
-        def __iter__(self):
-            for b in self.loader._micro():
-                self.loader._queue.append(b)
-                yield b.samples
 
     def _sampler(self):
         if self._now is None or self._now[0] != self.epoch:
@@ -98,17 +85,6 @@ class Loader(Epochs):
                 label = None if self._labels is None else b.weight * float(sum(self._labels[s] for s in b.samples)) / len(b.samples) / self._mean
                 yield MicroBatch(b.samples, step, i == len(batches) - 1, b.weight, b.token_weight, label)
 
-    def __iter__(self):
-        queue = self._queue = collections.deque()
-        for data in self._loader:
-            b = queue.popleft()
-            b.data = data
-            self.step = b.step + b.last
-            yield b
-            if queue is not self._queue:
-                raise ScheduleError("another iteration over the loader began during this one")
-        self._go(self.epoch + 1, 0)
-
     def _go(self, epoch, step, begun=None):
         self.epoch, self.step, self._begun, self._now = epoch, step, begun, None
 
@@ -132,10 +108,6 @@ class Loader(Epochs):
     def steps(self):
         """The optimizer steps of the whole epoch. They are the same on every rank."""
         return self._sampler().header["steps"]
-
-    def __len__(self):
-        """The number of this rank's micro-batches that are left in the epoch."""
-        return sum(1 for _ in self._micro())
 
     def state_dict(self):
         """The position after whole steps, the same on every rank. `evenkeel bucket schedule --resume` reads it as JSON."""

@@ -295,7 +295,7 @@ class _Run:
         if self.stop.is_set():
             return
         positions, samples = self.drawing.take(part.positions)
-        batch = MicroBatch(positions, step, True, factors[0], factors[1], factors[2] if me._labels else None, not part.positions)
+        batch = MicroBatch(positions, step, True, factors[0], factors[1], factors[2] if me._labels else None, not part.positions, equal=True)
         batch.data = me._collate(samples)
         if me._pin:
             batch.data = pin_memory(batch.data)
