@@ -26,11 +26,11 @@ type Config struct {
 	Overlong string    // Refuse (default), Skip, Truncate
 
 	// MicroBatches is the number of batches of the fastest rank in a step, at most 64; that of another rank is in proportion to its
-	// speed, rounded, at least 1. A step may leave a rank idle and, unless MicroBatches is 1, give a rank that would wait more
-	// batches, of short samples. 0: the speed of the fastest rank over that of the rank at the lower quartile, rounded, at most 8.
+	// speed, rounded, at least 1. A step may leave a rank idle. 0: the speed of the fastest rank over that of the rank at the lower
+	// quartile, rounded, at most 8.
 	MicroBatches int
-	// MaxSamples and MaxTokens (with padding) limit a step over all ranks. They are divided among the batches of the step, without
-	// the additional batches of short samples. 0: as many as are efficient.
+	// MaxSamples and MaxTokens (with padding) limit a step over all ranks. They are divided among the batches of the step. 0: as many as
+	// are efficient.
 	MaxSamples, MaxTokens int
 	// PadTo and BatchMultiple: lengths are padded to multiples of PadTo, and the device computes multiples of BatchMultiple samples.
 	// 0 or 1: none.

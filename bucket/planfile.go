@@ -22,7 +22,8 @@ import (
 type Plan struct {
 	Version       int       `json:"version"`
 	Samples       int       `json:"samples"`
-	Data          string    `json:"data"` // checksum of the lengths
+	Data          string    `json:"data"`           // checksum of the lengths
+	Read          *Reading  `json:"read,omitempty"` // how the lengths were read from their file; nil: without options
 	Mixing        float64   `json:"mixing"`
 	Ranks         int       `json:"ranks"`
 	Speeds        []float64 `json:"speeds"`
@@ -64,12 +65,17 @@ type Settings struct {
 	Tolerance float64 `json:"tolerance"`
 	// EvenSteps, above 0 in small data sets, is the number of steps that the samples fill; anchors are shortened for that.
 	EvenSteps int `json:"even_steps"`
-	// StepDurations: in a small data set without mixing, each step has the duration that is best for the epoch, instead of an anchor.
-	StepDurations bool `json:"step_durations,omitempty"`
 	// BandArea, for two lengths: the width of a band of sources (as a logarithm) times its number of batches.
 	BandArea float64 `json:"band_area,omitempty"`
 	// FreeCut, for two lengths: batches are cut for the least work of the epoch, whatever their durations, not to the anchors.
 	FreeCut bool `json:"free_cut,omitempty"`
+}
+
+// Reading says how a file of lengths is read, as lengthfile.Options.
+type Reading struct {
+	Column string  `json:"column,omitempty"`
+	Pair   string  `json:"pair,omitempty"`
+	Scale  float64 `json:"scale,omitempty"`
 }
 
 // Band is a range of lengths, and the batches of these lengths, for people to read.
@@ -101,7 +107,7 @@ type Planner interface {
 	Rest(l Lengths, g Group) (Planner, error)
 	// Of are the samples of its schedules.
 	Of(l Lengths) Samples
-	// StepBatches is the number of batches of each rank in a full step, without additional batches of short samples.
+	// StepBatches is the number of batches of each rank in a full step.
 	StepBatches() []int
 }
 

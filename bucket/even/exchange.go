@@ -181,11 +181,11 @@ func (w *weights) try(e exchange, unit, slot, own int, most, rest float64) (exch
 	there := w.time[target] - w.seconds(e.to) + (w.Fixed+w.after(w.load, w.c, e.to, e.j, e.i))/w.speed(e.to)
 	e.longest = max(here, there)
 	// Without a gain, the unit must leave the slowest of its slot, and the other must not join them.
-	less, tie := most*(1-enough), false
-	if other := target / w.ranks; other == slot {
+	less, other := most*(1-enough), target/w.ranks
+	e.gain = most - max(rest, here) - max(0, there-w.top[other])
+	tie := here < less && there < w.top[other]*(1-enough)
+	if other == slot {
 		e.gain, tie = most-max(rest, e.longest), e.longest < less
-	} else {
-		e.gain, tie = most-max(rest, here)-max(0, there-w.top[other]), here < less && there < w.top[other]*(1-enough)
 	}
 	if math.Abs(e.gain) <= most*enough/10 {
 		e.gain = 0

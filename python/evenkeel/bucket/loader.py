@@ -78,12 +78,13 @@ class Loader(Stream):
 
     def _micro(self):
         sampler = self._sampler()
+        single = sampler.header.get("single", False)
         for step, batches in enumerate(sampler.steps(), self.step):
             if not batches:
-                yield MicroBatch([sampler.header.get("idle", 0)], step, True, 0.0, 0.0, None if self._labels is None else 0.0, idle=True)
+                yield MicroBatch([sampler.header.get("idle", 0)], step, True, 0.0, 0.0, None if self._labels is None else 0.0, idle=True, equal=single)
             for i, b in enumerate(batches):
                 label = None if self._labels is None else b.weight * float(sum(self._labels[s] for s in b.samples)) / len(b.samples) / self._mean
-                yield MicroBatch(b.samples, step, i == len(batches) - 1, b.weight, b.token_weight, label)
+                yield MicroBatch(b.samples, step, i == len(batches) - 1, b.weight, b.token_weight, label, equal=single)
 
     def _go(self, epoch, step, begun=None):
         self.epoch, self.step, self._begun, self._now = epoch, step, begun, None
@@ -129,6 +130,12 @@ class Loader(Stream):
         except ScheduleError:
             self._go(*before)
             raise
+
+
+def _write(path, numbers):
+    with open(path, "w") as f:
+        f.write("\n".join(map(str, numbers.tolist())) if numbers.ndim == 1 else "\n".join(f"{a},{b}" for a, b in numbers.tolist()))
+        f.write("\n")
 
 
 def _in_python(said):
@@ -182,27 +189,33 @@ class _Command:
             raise ScheduleError("evenkeel: not found: put it on PATH, or name it by the variable EVENKEEL or by command=")
         self.cache = str(cache or os.path.join(tempfile.gettempdir(), f"evenkeel-{os.getuid()}"))
         os.makedirs(self.cache, mode=0o700, exist_ok=True)
-        self.lengths = self._lengths(lengths, size)
+        self.lengths, self.reading = self._lengths(lengths, size)
 
     def _lengths(self, lengths, size):
+        """The file of lengths, and how it is read if not as the plan says."""
         if isinstance(lengths, (str, os.PathLike)):
-            return os.path.abspath(lengths)
+            return os.path.abspath(lengths), []
         if lengths is None:
             raise ScheduleError("lengths: give one per sample, or the file that the plan was made from")
         if len(lengths) != size:
             raise ScheduleError(f"lengths: {len(lengths)} of them; the data set has {size} samples")
-        for i, n in enumerate(lengths):
-            if self.pairs != (hasattr(n, "__len__") and not isinstance(n, str) and getattr(n, "ndim", 1) > 0) or self.pairs and len(n) != 2:
-                want = "two lengths, source and target" if self.pairs else "one length; plan with --pair apart for two"
-                raise ScheduleError(f"lengths: sample {i} has {n!r}; a sample of this plan has {want}")
         try:
-            numbers = numpy.array([[int(v) for v in n] if self.pairs else int(n) for n in lengths], numpy.int64)
-        except (TypeError, ValueError, OverflowError) as e:
-            raise ScheduleError(f"lengths: {e}") from None
+            numbers = numpy.asarray(lengths)
+        except ValueError:  # of unequal shapes
+            numbers = numpy.empty(0)
+        if numbers.shape[1:] != (2,) * self.pairs or numbers.dtype.kind not in "iuf":
+            for i, n in enumerate(lengths):
+                if numpy.shape(n) != (2,) * self.pairs or numpy.asarray(n).dtype.kind not in "iuf":
+                    want = "two lengths, source and target" if self.pairs else "one length; plan with --pair apart for two"
+                    raise ScheduleError(f"lengths: sample {i} has {n!r}; a sample of this plan has {want}")
+            raise ScheduleError("lengths: give numbers")
+        if len(wrong := numpy.argwhere(~(numbers == numpy.floor(numbers)) | numpy.isinf(numbers))):
+            raise ScheduleError(f"lengths: sample {wrong[0][0]} has {lengths[wrong[0][0]]!r}: give whole numbers in the plan's unit, or the file that the plan was made from")
+        numbers = numbers.astype(numpy.int64)
         name = ("pairs-" if self.pairs else "lengths-") + hashlib.blake2b(numbers.tobytes(), digest_size=12).hexdigest()
         path = os.path.join(self.cache, name + ".txt")
-        self._once(path, lambda out: numpy.savetxt(out, numbers, "%d", ","))
-        return path
+        self._once(path, lambda out: _write(out, numbers))
+        return path, ["--scale", "1", "--column", "1,2" if self.pairs else "1"]
 
     def _once(self, path, make):
         with open(path + ".lock", "w") as lock:
@@ -230,7 +243,7 @@ class _Command:
         return path
 
     def _run(self, of, state, out):
-        args = [self.command, "bucket", "schedule", "--plan", self.plan, "--lengths", self.lengths, *of, "--out", out]
+        args = [self.command, "bucket", "schedule", "--plan", self.plan, "--lengths", self.lengths, *self.reading, *of, "--out", out]
         if state != "null":
             with open(out + ".state", "w") as f:
                 f.write(state)

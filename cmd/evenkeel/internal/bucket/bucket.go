@@ -84,8 +84,8 @@ type planCmd struct {
 	Mixing       float64 `help:"How random the order is: 0 sorts by length (the shortest epoch, but the same samples share steps), 1 is the random order. Default: ${default}." default:"0.2"`
 	Packed       bool    `help:"Lay the samples of a batch end to end, for attention of variable length: nothing is padded and the order is random."`
 	MicroBatches int     `help:"Batches of the fastest rank in a step; slower ranks have fewer, or smaller ones. 1: at most one batch a rank. Default: its speed over that of the rank at the lower quartile, at most 8." placeholder:"N"`
-	MaxSamples   int     `help:"Samples of a step over all ranks; additional batches of short samples come on top." placeholder:"N"`
-	MaxTokens    int     `help:"Tokens of a step over all ranks, with padding; additional batches of short samples come on top." placeholder:"N"`
+	MaxSamples   int     `help:"Most samples of a step over all ranks." placeholder:"N"`
+	MaxTokens    int     `help:"Most tokens of a step over all ranks, with padding." placeholder:"N"`
 	Overlong     string  `help:"What to do with a sample that does not fit into memory: error, skip or truncate. Default: ${default}." enum:"error,skip,truncate" default:"error"`
 	Curve        bool    `help:"Print what other choices of --mixing cost, and how much they mix."`
 	Out          string  `help:"Plan file to write." placeholder:"FILE"`
@@ -178,6 +178,9 @@ func (c *planCmd) Run(a *cli.App) error {
 		return err
 	}
 	took, p := time.Since(begun).Seconds(), planner.File()
+	if c.Column != "" || c.Scale != 0 || slices.Contains(a.Given, "pair") {
+		p.Read = &bucket.Reading{Column: c.Column, Pair: c.Pair, Scale: c.Scale}
+	}
 	if c.Out != "" {
 		if err := cli.WriteFile(c.Out, p.Write); err != nil {
 			return err
@@ -286,11 +289,7 @@ func (c *planCmd) print(a *cli.App, p planned) error {
 		fmt.Fprintf(a.Out, "Lengths of the table that are left out, one at a time, are predicted %.1f%% off, at worst (%s) %.1f%%.\n", 100*h.Median, worst, 100*h.Worst)
 	}
 	if c.Out != "" {
-		columns := ""
-		if c.Column != "" {
-			columns = " --column " + c.Column
-		}
-		fmt.Fprintf(a.Out, "Written to %s. Next: evenkeel bucket schedule --plan %s --lengths %s%s --out schedule.jsonl\n", c.Out, c.Out, c.Lengths, columns)
+		fmt.Fprintf(a.Out, "Written to %s. Next: evenkeel bucket schedule --plan %s --lengths %s --out schedule.jsonl\n", c.Out, c.Out, c.Lengths)
 	}
 	return nil
 }

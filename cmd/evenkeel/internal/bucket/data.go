@@ -21,7 +21,7 @@ import (
 type lengthsFlags struct {
 	Lengths string  `help:"File with one length per sample: text with one per line, or CSV, plain or .gz. - reads standard input." placeholder:"FILE"`
 	Column  string  `help:"Column, by name or by number from 1; two columns (source,target) make a pair. Default: the first; with --pair apart the first two." placeholder:"NAME[,NAME]"`
-	Pair    string  `help:"What a pair is: sum (one sequence), max (both padded to the longer), or apart (each padded to the longest of its own in the batch). Default: ${default}." enum:"sum,max,apart" default:"sum"`
+	Pair    string  `help:"What a pair is: sum (one sequence), max (both padded to the longer), product (the sides of an image in patches), or apart (each padded to the longest of its own in the batch). Default: ${default}." enum:"sum,max,product,apart" default:"sum"`
 	Scale   float64 `help:"Multiply each number, then round up: 100 turns seconds into frames of 10 ms." placeholder:"X"`
 
 	chosen *columns // the columns read where none was named
