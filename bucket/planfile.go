@@ -18,7 +18,7 @@ import (
 )
 
 // Plan says how the epochs of a data set are cut into batches. It is what a plan file holds. A package of a mode makes it
-// (plain.Make, packed.Make, paired.Make), or binds a plan that was read to its lengths; the result is a Planner.
+// (plain.Make, paired.Make), or binds a plan that was read to its lengths; the result is a Planner.
 type Plan struct {
 	Version       int       `json:"version"`
 	Samples       int       `json:"samples"`
@@ -32,7 +32,6 @@ type Plan struct {
 	MaxTokens     int       `json:"max_tokens"`
 	PadTo         int       `json:"pad_to"`
 	BatchMultiple int       `json:"batch_multiple"`
-	Packed        bool      `json:"packed,omitempty"`
 	Pairs         bool      `json:"pairs,omitempty"` // samples have two lengths, padded apart
 	Bands         []Band    `json:"bands"`           // for people
 	Overlong      string    `json:"overlong"`
@@ -96,7 +95,7 @@ func NewPlan(f Config, samples int) Plan {
 		MaxTokens: f.MaxTokens, PadTo: f.PadTo, BatchMultiple: f.BatchMultiple, Overlong: f.Overlong, Prediction: "formula"}
 }
 
-// Planner is a plan with the lengths that it was made for: a *plain.Plan, *packed.Plan or *paired.Plan.
+// Planner is a plan with the lengths that it was made for: a *plain.Plan or *paired.Plan.
 type Planner interface {
 	File() *Plan
 	// Cost is what the plan predicts by.
@@ -124,14 +123,12 @@ func (p *Plan) From(c any) {
 }
 
 // CheckData reports if a plan was made for another mode or for other lengths.
-func (p *Plan) CheckData(packed, pairs bool, samples int, sum string) error {
+func (p *Plan) CheckData(pairs bool, samples int, sum string) error {
 	switch {
 	case p.Pairs && !pairs:
 		return input.Errorf("the plan is for samples of two lengths, padded apart: give both columns")
 	case pairs && !p.Pairs:
 		return input.Errorf("the plan is for samples of one length: give one column, or two as --pair sum or max, as it was made")
-	case p.Packed != packed:
-		return input.Errorf("the plan is not of this mode: packed is %v", p.Packed)
 	}
 	if samples != p.Samples || sum != p.Data {
 		return input.Errorf("the lengths are not those of the plan (%d samples with checksum %s; these are %d with %s): plan anew with these lengths", p.Samples, p.Data, samples, sum)

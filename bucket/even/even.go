@@ -27,7 +27,7 @@ type Options struct {
 
 const (
 	rounding = 1e-9 // relative
-	enough   = 1e-4 // relative: a slot as near to even is left alone
+	enough   = 1e-3 // relative: a slot as near to even is left alone
 	worth    = 5e-3 // relative: what another micro-batch of each rank must save
 )
 

@@ -61,7 +61,7 @@ func Bind(file *bucket.Plan, l *Pairs) (*Plan, error) {
 	if err := check(&f); err != nil {
 		return nil, err
 	}
-	if err := file.CheckData(false, true, len(l.Kinds), l.Checksum()); err != nil {
+	if err := file.CheckData(true, len(l.Kinds), l.Checksum()); err != nil {
 		return nil, err
 	}
 	c, err := stepcost.NewPair(file.Table, file.Memory)

@@ -55,7 +55,7 @@ func Make(l bucket.Lengths, c bucket.Cost, f bucket.Config) (*Plan, error) {
 
 // Bind joins a plan that was read with the lengths it was made for; others are an error.
 func Bind(file *bucket.Plan, l bucket.Lengths) (*Plan, error) {
-	if err := file.CheckData(false, false, len(l), l.Checksum()); err != nil {
+	if err := file.CheckData(false, len(l), l.Checksum()); err != nil {
 		return nil, err
 	}
 	c, err := stepcost.New(file.Table, file.Memory)

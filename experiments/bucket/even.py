@@ -99,13 +99,15 @@ def transformers(lengths, ranks):
     return Same(lengths, len(lengths), ranks, MICRO)._assign(range(len(lengths)), lengths)
 
 
-def seconds(parts, lengths, speeds, padded):
-    """Aligned as it is best for each rule: every rank's longest micro-batches together."""
+def seconds(parts, lengths, speeds, padded, free):
+    """Aligned as it is best for each rule: every rank's longest micro-batches together. free: ranks wait at the end alone."""
     rows = []
     for p, v in zip(parts, speeds):
         each = [(len(m) * cost(max(lengths[i] for i in m)) if padded else sum(cost(lengths[i]) for i in m)) / v if m else 0.0 for m in p]
         rows.append(sorted(each, reverse=True))
     steps = max(map(len, rows))
+    if free:
+        return max(map(sum, rows)), steps
     return sum(max(r[k] if k < len(r) else 0.0 for r in rows) for k in range(steps)), steps
 
 
@@ -113,11 +115,12 @@ def main():
     args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     args.add_argument("--prime-rl", required=True)
     args.add_argument("--verl", required=True)
+    args.add_argument("--free", action="store_true", help="ranks wait for one another at the end of a batch, not after each micro-batch; packed alone")
     args.add_argument("--padded", action="store_true", help="only padded micro-batches")
     args.add_argument("--each", type=int, default=32, help="samples of a rank in a batch")
     args = args.parse_args()
     peers = {"prime-rl": prime(args.prime_rl), "verl": verl(args.verl)}
-    for padded in (False, True)[args.padded:]:
+    for padded in (False, True)[args.padded:2 - args.free]:
         rules = {"transformers": transformers} if padded else peers
         print("padded" if padded else "packed", "| speeds | lengths |", " | ".join([*rules, "evenkeel"]), "| micro-batches | ms")
         for name, speeds in SPEEDS.items():
@@ -128,14 +131,14 @@ def main():
                     costs = [cost(n) for n in lengths]
                     bound = max(sum(costs) / sum(speeds), max(costs) / max(speeds))
                     for rule, divide in rules.items():
-                        rows[rule].append(seconds(divide(lengths, len(speeds)), lengths, speeds, padded)[0] / bound)
+                        rows[rule].append(seconds(divide(lengths, len(speeds)), lengths, speeds, padded, args.free)[0] / bound)
                     begun = time.perf_counter()
                     more = {"micro_batches": MICRO, "padded": True} if padded else {"sizes": lengths, "memory": TOKENS}
-                    parts = partition(costs, speeds, **more)
+                    parts = partition(costs, speeds, "free" if args.free else "equal", **more)
                     took += time.perf_counter() - begun
-                    if sorted(i for p in parts for m in p for i in m) != list(range(len(lengths))) or len({len(p) for p in parts}) > 1:
+                    if sorted(i for p in parts for m in p for i in m) != list(range(len(lengths))) or not args.free and len({len(p) for p in parts}) > 1:
                         raise SystemExit("evenkeel lost a sample, or counts differ")
-                    s, k = seconds(parts, lengths, speeds, padded)
+                    s, k = seconds(parts, lengths, speeds, padded, args.free)
                     rows["evenkeel"].append(s / bound)
                     steps.append(k)
                 cells = [f"{statistics.mean(x):.4f} ±{1.96 * statistics.stdev(x) / len(x) ** .5:.4f}" for x in rows.values()]

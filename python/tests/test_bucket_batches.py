@@ -19,7 +19,7 @@ try:
     from torch.distributed.fsdp import fully_shard
     from torch.nn.parallel import DistributedDataParallel
 
-    from evenkeel.bucket import BatchLoader, ScheduleError, partition
+    from evenkeel.bucket import BatchLoader, ScheduleError, packed, partition
 except ImportError as e:
     raise unittest.SkipTest(f"needs PyTorch: {e}")
 
@@ -148,6 +148,20 @@ class TestBatchLoader(unittest.TestCase):
         self.assertEqual([len(r) for r in got], [1] * 4)
         self.assertEqual(sorted(r[0].weight for r in got), [0] + [4 / 3] * 3)
         self.assertEqual(sum(r[0].idle for r in got), 1)
+
+
+class TestPacked(unittest.TestCase):
+    def test_collator(self):
+        """Attention within samples, computed by cu_seq_lens, gives each sample what it gets alone; no label follows another sample's token."""
+        samples = [{"input_ids": torch.arange(1, n + 1), "attention_mask": torch.ones(n), "labels": torch.arange(n) + 10 * n} for n in (3, 1, 4)]
+        out = packed(samples)
+        self.assertEqual(out["position_ids"].tolist(), [[0, 1, 2, 0, 0, 1, 2, 3]])
+        self.assertEqual((out["cu_seq_lens_q"].tolist(), out["cu_seq_lens_q"].dtype, out["max_length_k"]), ([0, 3, 4, 8], torch.int32, 4))
+        self.assertEqual(out["labels"].tolist(), [[-100, 31, 32, -100, -100, 41, 42, 43]])
+        self.assertNotIn("attention_mask", out)
+        for s, (a, b) in zip(samples, zip(out["cu_seq_lens_q"], out["cu_seq_lens_q"][1:])):
+            self.assertEqual(out["input_ids"][0, a:b].tolist(), s["input_ids"].tolist())
+        self.assertEqual(samples[0]["labels"].tolist(), [30, 31, 32])
 
 
 class TestRanks(unittest.TestCase):

@@ -5,14 +5,16 @@ Sampler reads schedule files and needs only the standard library; the others nee
 
 from .schedule import Batch, Sampler, ScheduleError
 
-__all__ = ["Batch", "BatchLoader", "Loader", "MicroBatch", "OnlineLoader", "Piece", "Pieces", "Sampler", "ScheduleError", "partition"]
+__all__ = ["Batch", "BatchLoader", "Loader", "MicroBatch", "OnlineLoader", "Piece", "Pieces", "Sampler", "ScheduleError", "measured", "packed", "partition"]
 
 try:
     from .batches import BatchLoader
+    from .cost import measured
     from .loader import Loader
     from .online import OnlineLoader
-    from .pieces import Piece, Pieces
+    from .packing import packed
     from .partition import partition
+    from .pieces import Piece, Pieces
     from .place import MicroBatch
 except ImportError as e:
     _missing = str(e)

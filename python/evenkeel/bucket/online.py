@@ -70,8 +70,6 @@ class OnlineLoader(Epochs):
     def _prepare(self, path, shard):
         check(self.dataset, None, self._others)
         self._plan = plan = read_plan(path)
-        if plan.get("packed"):
-            raise ScheduleError(f"{path}: a plan of packed batches; online batches are padded, so plan without --packed")
         self._costs = Costs(plan, path)
         if plan["ranks"] != self.ranks:
             raise ScheduleError(f"{path}: made for {plan['ranks']} ranks, not {self.ranks}")

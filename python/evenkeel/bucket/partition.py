@@ -5,7 +5,7 @@ import math
 import numpy
 
 _ROUNDING = 1e-9  # relative
-_ENOUGH = 1e-4  # relative: a slot as near to even is left alone
+_ENOUGH = 1e-3  # relative: a slot as near to even is left alone
 _BEAM, _PADDING = 12, 1.1  # beginnings that are kept; what padding adds to the work that is left
 _WORTH = 5e-3  # relative: what another micro-batch of each rank must save
 

@@ -9,7 +9,6 @@ import (
 
 	"evenkeel/bucket"
 	"evenkeel/bucket/lengthfile"
-	"evenkeel/bucket/packed"
 	"evenkeel/bucket/paired"
 	"evenkeel/bucket/plain"
 	"evenkeel/bucket/stepcost"
@@ -113,26 +112,18 @@ func readData(a *cli.App, t *tableFlags, f *lengthsFlags) (d data, err error) {
 	return d, err
 }
 
-// plan plans in the mode that fits the data, or packed.
-func (d *data) plan(f bucket.Config, endToEnd bool) (bucket.Planner, error) {
-	switch {
-	case d.pairs != nil && endToEnd:
-		return nil, badinput.Errorf("packed: samples of two lengths cannot lie end to end; plan their sum with --pair sum, or leave packed out")
-	case d.pairs != nil:
+// plan plans in the mode that fits the data.
+func (d *data) plan(f bucket.Config) (bucket.Planner, error) {
+	if d.pairs != nil {
 		return paired.Make(d.pairs, d.both, f)
-	case endToEnd:
-		return packed.Make(d.lengths, d.cost, f)
 	}
 	return plain.Make(d.lengths, d.cost, f)
 }
 
 // bind joins a plan that was read with its lengths.
 func bind(p *bucket.Plan, l bucket.Lengths, pairs *paired.Pairs) (bucket.Planner, error) {
-	switch {
-	case pairs != nil:
+	if pairs != nil {
 		return paired.Bind(p, pairs)
-	case p.Packed:
-		return packed.Bind(p, l)
 	}
 	return plain.Bind(p, l)
 }
