@@ -22,15 +22,15 @@ const DefaultMixing = 0.2
 type Config struct {
 	Ranks    int       // 1 to 65536; 0 with Speeds: as many as there are speeds
 	Speeds   []float64 // per rank, above 0, relative; nil: all 1
-	Mixing   *float64  // 0 (sorted: the shortest epoch) to 1 (random order); nil: DefaultMixing. Not packed, where the order is always random
+	Mixing   *float64  // 0 (sorted: the shortest epoch) to 1 (random order); nil: DefaultMixing
 	Overlong string    // Refuse (default), Skip, Truncate
 
 	// MicroBatches is the number of batches of the fastest rank in a step, at most 64; that of another rank is in proportion to its
-	// speed, rounded, at least 1. A step may leave a rank idle and, unless MicroBatches is 1, give a rank that would wait more
-	// batches, of short samples. 0: the speed of the fastest rank over that of the rank at the lower quartile, rounded, at most 8.
+	// speed, rounded, at least 1. A step may leave a rank idle. 0: the speed of the fastest rank over that of the rank at the lower
+	// quartile, rounded, at most 8.
 	MicroBatches int
-	// MaxSamples and MaxTokens (with padding) limit a step over all ranks. They are divided among the batches of the step, without
-	// the additional batches of short samples. 0: as many as are efficient.
+	// MaxSamples and MaxTokens (with padding) limit a step over all ranks. They are divided among the batches of the step. 0: as many as
+	// are efficient.
 	MaxSamples, MaxTokens int
 	// PadTo and BatchMultiple: lengths are padded to multiples of PadTo, and the device computes multiples of BatchMultiple samples.
 	// 0 or 1: none.

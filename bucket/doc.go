@@ -2,7 +2,7 @@
 // data-parallel job finishes each step at the same time, with no step out of memory.
 //
 // Package lengthfile reads the lengths of a data set. A Cost predicts what a step takes; stepcost.New makes one from a table of
-// measured steps. Packages plain, packed and paired make plans for their kind of batches, and a plan's Schedule cuts the epochs.
+// measured steps. Packages plain and paired make plans for their kind of batches, and a plan's Schedule cuts the epochs.
 // Judge scores any schedule. See the Examples.
 //
 // The method follows Huawei, training method for sequence models: durations are recorded by length and batch size, an anchor

@@ -124,10 +124,10 @@ func ExampleWriteSchedule() {
 		fmt.Println(err)
 	}
 	// Output:
-	// {"format":"evenkeel-schedule","version":1,"samples":4,"ranks":1,"data":"158a2f0239bca964","plan":"cc5af823e835229a","seed":1,"epoch":0,"from":0,"steps":2,"skipped":0,"limit":50,"idle":0}
+	// {"format":"evenkeel-schedule","version":1,"samples":4,"ranks":1,"data":"158a2f0239bca964","plan":"cc5af823e835229a","seed":1,"epoch":0,"from":0,"steps":2,"skipped":0,"limit":50,"idle":0,"single":true}
 	// {"step":0,"rank":0,"weight":1,"token_weight":0.3333333333333333,"samples":[0,1]}
 	// {"step":1,"rank":0,"weight":1,"token_weight":1.6666666666666667,"samples":[2,3]}
-	// {"end":true,"crc32":"6a903b78"}
+	// {"end":true,"crc32":"95fd4e68"}
 }
 
 // A plan file that was read needs its lengths; a schedule file is read batch by batch.

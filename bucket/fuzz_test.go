@@ -8,7 +8,6 @@ import (
 
 	"evenkeel/bucket"
 	"evenkeel/bucket/internal/invented"
-	"evenkeel/bucket/packed"
 	"evenkeel/bucket/plain"
 	"evenkeel/bucket/stepcost"
 )
@@ -33,9 +32,6 @@ func FuzzReadPlan(f *testing.F) {
 			return
 		}
 		if bound, err := plain.Bind(p, l); err == nil {
-			bound.Schedule(l, 1, 1).Fill()
-		}
-		if bound, err := packed.Bind(p, l); err == nil {
 			bound.Schedule(l, 1, 1).Fill()
 		}
 	})

@@ -18,11 +18,12 @@ import (
 )
 
 // Plan says how the epochs of a data set are cut into batches. It is what a plan file holds. A package of a mode makes it
-// (plain.Make, packed.Make, paired.Make), or binds a plan that was read to its lengths; the result is a Planner.
+// (plain.Make, paired.Make), or binds a plan that was read to its lengths; the result is a Planner.
 type Plan struct {
 	Version       int       `json:"version"`
 	Samples       int       `json:"samples"`
-	Data          string    `json:"data"` // checksum of the lengths
+	Data          string    `json:"data"`           // checksum of the lengths
+	Read          *Reading  `json:"read,omitempty"` // how the lengths were read from their file; nil: without options
 	Mixing        float64   `json:"mixing"`
 	Ranks         int       `json:"ranks"`
 	Speeds        []float64 `json:"speeds"`
@@ -31,7 +32,6 @@ type Plan struct {
 	MaxTokens     int       `json:"max_tokens"`
 	PadTo         int       `json:"pad_to"`
 	BatchMultiple int       `json:"batch_multiple"`
-	Packed        bool      `json:"packed,omitempty"`
 	Pairs         bool      `json:"pairs,omitempty"` // samples have two lengths, padded apart
 	Bands         []Band    `json:"bands"`           // for people
 	Overlong      string    `json:"overlong"`
@@ -64,12 +64,17 @@ type Settings struct {
 	Tolerance float64 `json:"tolerance"`
 	// EvenSteps, above 0 in small data sets, is the number of steps that the samples fill; anchors are shortened for that.
 	EvenSteps int `json:"even_steps"`
-	// StepDurations: in a small data set without mixing, each step has the duration that is best for the epoch, instead of an anchor.
-	StepDurations bool `json:"step_durations,omitempty"`
 	// BandArea, for two lengths: the width of a band of sources (as a logarithm) times its number of batches.
 	BandArea float64 `json:"band_area,omitempty"`
 	// FreeCut, for two lengths: batches are cut for the least work of the epoch, whatever their durations, not to the anchors.
 	FreeCut bool `json:"free_cut,omitempty"`
+}
+
+// Reading says how a file of lengths is read, as lengthfile.Options.
+type Reading struct {
+	Column string  `json:"column,omitempty"`
+	Pair   string  `json:"pair,omitempty"`
+	Scale  float64 `json:"scale,omitempty"`
 }
 
 // Band is a range of lengths, and the batches of these lengths, for people to read.
@@ -90,7 +95,7 @@ func NewPlan(f Config, samples int) Plan {
 		MaxTokens: f.MaxTokens, PadTo: f.PadTo, BatchMultiple: f.BatchMultiple, Overlong: f.Overlong, Prediction: "formula"}
 }
 
-// Planner is a plan with the lengths that it was made for: a *plain.Plan, *packed.Plan or *paired.Plan.
+// Planner is a plan with the lengths that it was made for: a *plain.Plan or *paired.Plan.
 type Planner interface {
 	File() *Plan
 	// Cost is what the plan predicts by.
@@ -101,7 +106,7 @@ type Planner interface {
 	Rest(l Lengths, g Group) (Planner, error)
 	// Of are the samples of its schedules.
 	Of(l Lengths) Samples
-	// StepBatches is the number of batches of each rank in a full step, without additional batches of short samples.
+	// StepBatches is the number of batches of each rank in a full step.
 	StepBatches() []int
 }
 
@@ -118,14 +123,12 @@ func (p *Plan) From(c any) {
 }
 
 // CheckData reports if a plan was made for another mode or for other lengths.
-func (p *Plan) CheckData(packed, pairs bool, samples int, sum string) error {
+func (p *Plan) CheckData(pairs bool, samples int, sum string) error {
 	switch {
 	case p.Pairs && !pairs:
 		return input.Errorf("the plan is for samples of two lengths, padded apart: give both columns")
 	case pairs && !p.Pairs:
 		return input.Errorf("the plan is for samples of one length: give one column, or two as --pair sum or max, as it was made")
-	case p.Packed != packed:
-		return input.Errorf("the plan is not of this mode: packed is %v", p.Packed)
 	}
 	if samples != p.Samples || sum != p.Data {
 		return input.Errorf("the lengths are not those of the plan (%d samples with checksum %s; these are %d with %s): plan anew with these lengths", p.Samples, p.Data, samples, sum)

@@ -16,7 +16,6 @@ import (
 
 	"evenkeel/bucket"
 	"evenkeel/bucket/internal/invented"
-	"evenkeel/bucket/packed"
 	"evenkeel/bucket/plain"
 	"evenkeel/bucket/stepcost"
 )
@@ -59,13 +58,7 @@ func TestChangingRanks(t *testing.T) {
 			t.Fatal(err)
 		}
 		f := bucket.Config{Ranks: rapid.IntRange(1, 4).Draw(t, "ranks"), Mixing: &mixing, Overlong: overlong}
-		var p bucket.Planner
-		if rapid.Bool().Draw(t, "packed") {
-			f.Mixing = nil
-			p, err = packed.Make(l, c, f)
-		} else {
-			p, err = plain.Make(l, c, f)
-		}
+		p, err := plain.Make(l, c, f)
 		if err != nil {
 			t.Skip(err)
 		}

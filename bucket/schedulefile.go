@@ -31,9 +31,9 @@ type Header struct {
 	Steps   int    `json:"steps"`            // of the whole epoch
 	Skipped int    `json:"skipped"`          // samples left out as too long, on request
 	Limit   int    `json:"limit"`            // longest length that is batched
-	Packed  bool   `json:"packed,omitempty"` // a batch's samples lie end to end
 	Pairs   bool   `json:"pairs,omitempty"`  // samples have two lengths, padded apart
 	Idle    int    `json:"idle"`             // position of the shortest sample: a rank without a batch takes it with weight 0
+	Single  bool   `json:"single,omitempty"` // no rank has more than one batch in a step
 	Parts   []Part `json:"parts,omitempty"`  // of the epoch, if other ranks than the plan's make some of it; the last is this one
 }
 
@@ -64,7 +64,18 @@ func (p *Plan) Header(s *Schedule, seed, epoch uint64, from int) (Header, error)
 	if p.Pairs {
 		limit = p.Limit
 	}
-	return Header{scheduleFormat, 1, p.Samples, s.Ranks, p.Data, sum, seed, epoch, from, s.before + s.Len(), s.Skipped, limit, p.Packed, p.Pairs, idle, s.parts}, err
+	return Header{scheduleFormat, 1, p.Samples, s.Ranks, p.Data, sum, seed, epoch, from, s.before + s.Len(), s.Skipped, limit, p.Pairs, idle, s.single(), s.parts}, err
+}
+
+func (s *Schedule) single() bool {
+	for i := range s.Len() {
+		for k, b := range s.Step(i)[1:] { // sorted by rank
+			if s.Step(i)[k].Rank == b.Rank {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // State is the state of a job after a number of steps of the epoch.

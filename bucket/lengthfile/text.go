@@ -27,8 +27,8 @@ type Options struct {
 	// Column is the name of a CSV column, or its number from 1; "": the first column, or for pairs the first two. Two columns, joined by a
 	// comma, are the source and the target of a sample.
 	Column string
-	// Pair says how Read combines two columns: "sum" (or ""), if the model reads both as one sequence, or "max", if both are padded to the
-	// longer one. ReadPairs keeps both.
+	// Pair says how Read combines two columns: "sum" (or ""), if the model reads both as one sequence, "max", if both are padded to the
+	// longer one, or "product", the patches of an image. ReadPairs keeps both.
 	Pair string
 	// Scale multiplies each number, which is then rounded up: 100 for frames of 10 ms
 	// from seconds. 0 is 1, and then a fraction is an error.
@@ -300,7 +300,11 @@ func (o Options) lengths(cells []string, columns []int, apart bool) (first, seco
 		if c >= len(cells) {
 			return 0, 0, fmt.Errorf("field %d: missing", c+1)
 		}
-		v, err := o.number(strings.TrimSpace(cells[c]))
+		least := 1 // a pair of one sequence may lack one of both: an image without text
+		if len(columns) > 1 && !apart {
+			least = 0
+		}
+		v, err := o.number(strings.TrimSpace(cells[c]), least)
 		if err != nil {
 			return 0, 0, fmt.Errorf("field %d: %w", c+1, err)
 		}
@@ -309,24 +313,29 @@ func (o Options) lengths(cells []string, columns []int, apart bool) (first, seco
 			second = uint32(v)
 		case o.Pair == "max":
 			total = max(total, v)
+		case o.Pair == "product" && k == 1:
+			total *= v
 		default:
 			total += v
 		}
 	}
-	if total > bucket.MaxLength {
+	switch {
+	case total > bucket.MaxLength:
 		return 0, 0, fmt.Errorf("length %d is above %d", total, bucket.MaxLength)
+	case total < 1:
+		return 0, 0, errors.New("length 0 is below 1")
 	}
 	return uint32(total), second, nil
 }
 
-func (o Options) number(s string) (uint64, error) {
+func (o Options) number(s string, least int) (uint64, error) {
 	if o.Scale == 0 {
 		v, err := strconv.ParseInt(s, 10, 64)
 		switch {
 		case err != nil:
-			return wholeFloat(s)
-		case v < 1:
-			return 0, fmt.Errorf("length %d is below 1", v)
+			return wholeFloat(s, least)
+		case v < int64(least):
+			return 0, fmt.Errorf("length %d is below %d", v, least)
 		case v > bucket.MaxLength:
 			return 0, fmt.Errorf("length %d is above %d", v, bucket.MaxLength)
 		}
@@ -336,14 +345,14 @@ func (o Options) number(s string) (uint64, error) {
 	if err != nil || math.IsNaN(v) {
 		return 0, fmt.Errorf("length %q is not a number", s)
 	}
-	if v *= o.Scale; !(v > 0 && v <= bucket.MaxLength) {
+	if v *= o.Scale; !(v > 0 && v <= bucket.MaxLength) && (v != 0 || least > 0) {
 		return 0, fmt.Errorf("length %s times %v is not between 0 and %d", s, o.Scale, bucket.MaxLength)
 	}
-	return uint64(math.Ceil(v)), nil
+	return uint64(math.Ceil(v * (1 - 1e-12))), nil // 1.1 s are 110 frames: a product of binary fractions may lie just above
 }
 
 // wholeFloat reads whole numbers as 1e3 and 512.0.
-func wholeFloat(s string) (uint64, error) {
+func wholeFloat(s string, least int) (uint64, error) {
 	v, err := strconv.ParseFloat(s, 64)
 	switch {
 	case err != nil || math.IsNaN(v):
@@ -352,8 +361,8 @@ func wholeFloat(s string) (uint64, error) {
 		return 0, fmt.Errorf("length %s is above %d", s, bucket.MaxLength)
 	case v != math.Trunc(v):
 		return 0, fmt.Errorf("length %q is not a whole number; give a scale (--scale 100 makes frames of 10 ms from seconds)", s)
-	case v < 1:
-		return 0, fmt.Errorf("length %s is below 1", s)
+	case v < float64(least):
+		return 0, fmt.Errorf("length %s is below %d", s, least)
 	}
 	return uint64(v), nil
 }
@@ -363,8 +372,8 @@ func (o Options) check() error {
 	if o.Scale < 0 || math.IsNaN(o.Scale) || math.IsInf(o.Scale, 0) {
 		return input.Errorf("scale %v: must be above 0", o.Scale)
 	}
-	if o.Pair != "" && o.Pair != "sum" && o.Pair != "max" {
-		return input.Errorf("pair %q: must be sum or max", o.Pair)
+	if o.Pair != "" && o.Pair != "sum" && o.Pair != "max" && o.Pair != "product" {
+		return input.Errorf("pair %q: must be sum, max or product", o.Pair)
 	}
 	return nil
 }

@@ -75,6 +75,35 @@ func TestReadLengthsForms(t *testing.T) {
 	}
 }
 
+// Two columns of one sample: one of both may be 0, unless nothing is left. Scaled numbers are those of decimal fractions.
+func TestPairsAndScale(t *testing.T) {
+	for _, c := range []struct {
+		text, pair string
+		scale      float64
+		want       bucket.Lengths
+		fault      string
+	}{
+		{"10,0\n0,3\n", "sum", 0, bucket.Lengths{10, 3}, ""},
+		{"10,0\n", "max", 0, bucket.Lengths{10}, ""},
+		{"16,14\n", "product", 0, bucket.Lengths{224}, ""},
+		{"224,200\n", "product", 1. / 14, bucket.Lengths{16 * 15}, ""},
+		{"10,0\n", "product", 0, nil, "f:1: length 0 is below 1"},
+		{"0,0\n", "sum", 0, nil, "f:1: length 0 is below 1"},
+		{"5000,5000\n", "product", 0, nil, "f:1: length 25000000 is above"},
+		{"1.1,0\n2.3,0.001\n", "sum", 100, bucket.Lengths{110, 231}, ""},
+	} {
+		got, err := Read(strings.NewReader(c.text), "f", Options{Column: "1,2", Pair: c.pair, Scale: c.scale})
+		if c.fault == "" && (err != nil || !slices.Equal(got, c.want)) || c.fault != "" && (!errors.Is(err, bucket.ErrInput) || !strings.Contains(err.Error(), c.fault)) {
+			t.Errorf("%q: %v, %v; want %v %s", c.text, got, err, c.want, c.fault)
+		}
+	}
+	for i := 1; i < 5000; i++ { // as printed with two decimals
+		if got, err := Read(strings.NewReader(fmt.Sprintf("%.2f\n", float64(i)/100)), "f", Options{Scale: 100}); err != nil || got[0] != uint32(i) {
+			t.Fatalf("%.2f: %v, %v", float64(i)/100, got, err)
+		}
+	}
+}
+
 func TestBadLengths(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "no lengths", "5\n0\n": "f:2: field 1: length 0 is below 1", "5\n-3\n": "f:2: field 1: length -3 is below 1",

@@ -55,8 +55,12 @@ func (p *cost) Seconds(length, batch int) float64 {
 }
 
 // Cap is the largest batch within memory and the limits.
-func (p *cost) Cap(length int) int {
-	return p.limits.Of(p.room(length))
+func (p *cost) Cap(length int) int { return p.most(length, 1) }
+
+// most is that of a place with this share.
+func (p *cost) most(length int, share float64) int {
+	n, tokens := p.room(length)
+	return p.limits.Of(n, tokens, share)
 }
 
 func (p *cost) room(length int) (batch, tokens int) {

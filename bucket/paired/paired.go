@@ -61,7 +61,7 @@ func Bind(file *bucket.Plan, l *Pairs) (*Plan, error) {
 	if err := check(&f); err != nil {
 		return nil, err
 	}
-	if err := file.CheckData(false, true, len(l.Kinds), l.Checksum()); err != nil {
+	if err := file.CheckData(true, len(l.Kinds), l.Checksum()); err != nil {
 		return nil, err
 	}
 	c, err := stepcost.NewPair(file.Table, file.Memory)
@@ -105,7 +105,7 @@ func (p *Plan) prepare(l bucket.Lengths, shapes []shape, c Cost) (rate []float64
 		return nil, err
 	}
 	best, rate := partition.Efficient(hist, p.cost)
-	p.job = partition.Job{Cost: p.cost, Hist: hist, Best: best, Size: p.cost.Cap, Speeds: p.Speeds, MicroBatches: p.MicroBatches}
+	p.job = partition.Job{Cost: p.cost, Hist: hist, Best: best, Size: p.cost.most, Cap: p.cost.most, Speeds: p.Speeds, MicroBatches: p.MicroBatches}
 	p.job.LongestBatch = p.job.LongestStep()
 	return rate, nil
 }
@@ -166,7 +166,7 @@ func (p *Plan) tune(l bucket.Lengths) partition.Found {
 		}
 	}
 	setArea(best)
-	found := p.job.Tune(p.knobs, p.Samples, false, predict)
+	found := p.job.Tune(p.knobs, p.Samples, predict)
 	if found.Steps*p.Ranks <= partition.ManyBatches && !p.knobs.Random {
 		s := found.Settings
 		s.FreeCut = true
@@ -222,7 +222,7 @@ func (p *Plan) dispatch(l bucket.Lengths, o *ordering.Order, s bucket.Settings) 
 	if s.FreeCut {
 		free = func(places int) []partition.Cut { return r.cutFreely(o.Batched(), places) }
 	}
-	return job.Dispatch(o, r, false, free)
+	return job.Dispatch(o, r, free)
 }
 
 func kindsOf(l bucket.Lengths, samples []uint32) []uint32 {

@@ -31,6 +31,6 @@ func ExampleMake() {
 	}
 	// Output:
 	// mixing 0.0: 1.01 of the lower bound, 17% of the pairs in a step meet again
-	// mixing 0.2: 1.01 of the lower bound, 9% of the pairs in a step meet again
+	// mixing 0.2: 1.01 of the lower bound, 8% of the pairs in a step meet again
 	// mixing 1.0: 1.81 of the lower bound, 0% of the pairs in a step meet again
 }

@@ -40,7 +40,7 @@ func Make(l bucket.Lengths, c bucket.Cost, f bucket.Config) (*Plan, error) {
 	p.LowerBoundSeconds = partition.Bound(p.job.Hist, rate, f.Speeds, false)
 	p.Anchors = partition.SearchAnchors(p.job.Hist, p.cost, p.job.Best, p.knobs.Slack)
 	p.aim(rate)
-	found := p.job.Tune(p.knobs, p.Samples, p.Mixing == 0, func(s bucket.Settings, epoch uint64) partition.Found { return p.predict(l, s, epoch) })
+	found := p.job.Tune(p.knobs, p.Samples, func(s bucket.Settings, epoch uint64) partition.Found { return p.predict(l, s, epoch) })
 	p.Settings, p.Score = found.Settings, found.Score
 	p.Bands = partition.Bands(p.job.Hist, rate, p.cost, func(length int) int {
 		b, most := p.job.Best[length], p.job.Target[length]
@@ -55,7 +55,7 @@ func Make(l bucket.Lengths, c bucket.Cost, f bucket.Config) (*Plan, error) {
 
 // Bind joins a plan that was read with the lengths it was made for; others are an error.
 func Bind(file *bucket.Plan, l bucket.Lengths) (*Plan, error) {
-	if err := file.CheckData(false, false, len(l), l.Checksum()); err != nil {
+	if err := file.CheckData(false, len(l), l.Checksum()); err != nil {
 		return nil, err
 	}
 	c, err := stepcost.New(file.Table, file.Memory)
@@ -88,7 +88,7 @@ func (p *Plan) prepare(l bucket.Lengths, c bucket.Cost) (rate []float64, err err
 		return nil, err
 	}
 	best, rate := partition.Efficient(hist, p.cost)
-	p.job = partition.Job{Cost: p.cost, Hist: hist, Best: best, Size: func(length int) int { return best[length] },
+	p.job = partition.Job{Cost: p.cost, Hist: hist, Best: best, Size: func(length int, share float64) int { return min(best[length], p.cost.most(length, share)) }, Cap: p.cost.most,
 		LongestBatch: p.cost.Seconds(p.Limit, p.cost.Cap(p.Limit)), Speeds: p.Speeds, MicroBatches: p.MicroBatches}
 	return rate, nil
 }
@@ -151,9 +151,9 @@ func (p *Plan) dispatch(l bucket.Lengths, s bucket.Settings, seed, epoch uint64)
 	job.Settings = s
 	if p.knobs.Loose {
 		o.Fill(l)
-		return job.Dispatch(o, loose{p, l, o.Index}, false, nil)
+		return job.Dispatch(o, loose{p, l, o.Index}, nil)
 	}
-	return job.Dispatch(o, partition.Grouped(o, p.cost, p.BatchMultiple), true, nil)
+	return job.Dispatch(o, partition.Grouped(o, p.cost, p.BatchMultiple), nil)
 }
 
 // loose is a row of samples in nearly random order. The longest sample of a group says little about the others, so batches are cut by
@@ -203,7 +203,7 @@ func (p *Plan) Rest(l bucket.Lengths, g bucket.Group) (bucket.Planner, error) {
 	return Make(l, p.given, p.ConfigOf(g))
 }
 
-// StepBatches is the number of batches of each rank in a full step, without additional batches of short samples.
+// StepBatches is the number of batches of each rank in a full step.
 func (p *Plan) StepBatches() []int { return partition.StepBatches(&p.Plan) }
 
 // device is a cost with lengths padded to a multiple, batches computed in multiples, and the limits of a step.
@@ -220,8 +220,12 @@ func (d device) Seconds(length, batch int) float64 {
 }
 
 // Cap is the largest batch within memory and the limits.
-func (d device) Cap(length int) int {
-	return d.limits.Of(d.room(length))
+func (d device) Cap(length int) int { return d.most(length, 1) }
+
+// most is that of a place with this share.
+func (d device) most(length int, share float64) int {
+	n, tokens := d.room(length)
+	return d.limits.Of(n, tokens, share)
 }
 
 func (d device) room(length int) (batch, tokens int) {

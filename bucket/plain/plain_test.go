@@ -231,10 +231,38 @@ func TestStepSize(t *testing.T) {
 				t.Errorf("%d steps, %v samples, %v tokens; the epoch has %v, %v, %v", p.Steps, a, b, s.Len(), float64(samples)/steps, float64(tokens)/steps)
 			}
 			for r, n := range p.StepBatches() {
-				if most[r] < n || most[r] > n+1 && p.MicroBatches != 1 { // fillers come on top
+				if most[r] != n {
 					t.Errorf("rank %d: %d batches a step, at most %d in the epoch", r, n, most[r])
 				}
 			}
 		})
+	}
+}
+
+// No step has more samples or tokens than the plan allows, whatever the ranks' speeds.
+func TestLimitsAreMaxima(t *testing.T) {
+	l := bucket.Lengths(invented.Lognormal(3000, 60, 1, 200))
+	for _, speeds := range [][]float64{{1, 1, 1, 1}, {1, 1, .9}, {1, .3, 2.2}} {
+		for _, f := range []bucket.Config{{MaxSamples: 32}, {MaxTokens: 6000}, {MaxSamples: 50, MaxTokens: 9000, MicroBatches: 2}, {MaxTokens: 6000, Mixing: with(1)}} {
+			f.Speeds = speeds
+			p, err := Make(l, invented.A, f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := p.Schedule(l, 1, 1)
+			for i := range s.Len() {
+				samples, tokens := 0, 0
+				for _, b := range s.Step(i) {
+					longest := uint32(0)
+					for _, k := range s.Samples(b) {
+						longest = max(longest, l[k])
+					}
+					samples, tokens = samples+int(b.Count), tokens+int(b.Count)*int(longest)
+				}
+				if f.MaxSamples > 0 && samples > f.MaxSamples || f.MaxTokens > 0 && tokens > f.MaxTokens {
+					t.Fatalf("speeds %v, %+v: step %d has %d samples, %d tokens", speeds, f, i, samples, tokens)
+				}
+			}
+		}
 	}
 }

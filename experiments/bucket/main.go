@@ -1,10 +1,10 @@
 // Command bucket measures batching by length against other systems' rules, on settings
 // with a known lower bound and on real lengths, and prints a table of docs/results/bucket.md.
 //
-//	go run ./experiments/bucket [-lengths FOLDER] settings | real | mixing | packed | pairs | unequal
+//	go run ./experiments/bucket [-lengths FOLDER] settings | real | mixing | pairs | unequal
 //
 // The folder holds azure_llm_conv_tokens.csv, multi30k_en_de_words.csv, gsm8k_words.csv
-// and speech_utterance_seconds.csv; without it, mixing, packed and pairs leave out their rows of real lengths.
+// and speech_utterance_seconds.csv; without it, mixing and pairs leave out their rows of real lengths.
 package main
 
 import (
@@ -40,13 +40,12 @@ func main() {
 		},
 		"real":    func() error { return real(*folder) },
 		"mixing":  func() error { return mixing(*folder) },
-		"packed":  func() error { return packedTable(*folder) },
 		"pairs":   func() error { return pairsTable(*folder) },
 		"unequal": unequal,
 	}
 	table := tables[flag.Arg(0)]
 	if table == nil {
-		fmt.Fprintln(os.Stderr, "bucket: name a table: settings, real, mixing, packed, pairs or unequal")
+		fmt.Fprintln(os.Stderr, "bucket: name a table: settings, real, mixing, pairs or unequal")
 		os.Exit(2)
 	}
 	program.Main(func(context.Context) error { return table() })

@@ -123,6 +123,13 @@ class Check:
             raise SystemExit(f"{got}, want {want}")
 
 
+def trials(longest):
+    """A table as `evenkeel bucket profile` writes it."""
+    for length in sorted({round(longest ** (k / 15)) for k in range(1, 16)} | {longest}):
+        for batch in sorted({max(1, online.cap(length) >> k) for k in range(8)}):
+            yield {"length": length, "batch": batch, "seconds": online.seconds(length, batch), "peak_bytes": round(1000 * batch * length * (1 + length / online.BEND))}
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--runs", type=int, default=3)
@@ -137,7 +144,7 @@ def main():
             f.writelines(f"{n}\n" for n in lengths)
         with open(at("table.csv"), "w") as f:
             f.write("length,batch,seconds,peak_bytes\n")
-            f.writelines(f"{c['length']},{c['batch']},{c['seconds'] / QUICKER},{c['peak_bytes']}\n" for c in online.plan(max(lengths))["table"])
+            f.writelines(f"{c['length']},{c['batch']},{c['seconds'] / QUICKER},{c['peak_bytes']}\n" for c in trials(max(lengths)))
         subprocess.run([EVENKEEL, "bucket", "plan", "--lengths", at("lengths.txt"), "--table", at("table.csv"), "--memory", str(1000 * online.MEMORY), "--speeds", ",".join(map(str, SPEEDS)), "--out", at("plan.json")], check=True, stdout=subprocess.DEVNULL)
         with open(at("plan.json")) as f:
             own = json.load(f)["epoch_seconds"]

@@ -14,7 +14,7 @@ sys.path[:0] = [HERE, os.path.join(HERE, "..")]
 try:
     import numpy
 
-    from evenkeel.bucket import Loader, Pieces
+    from evenkeel.bucket import BatchLoader, Loader, Pieces, ScheduleError, measured
     from evenkeel.bucket.cost import Costs, read_plan
     from evenkeel.bucket.grouping import Grouping, weights
     from evenkeel.bucket.pooled import Pool
@@ -88,10 +88,32 @@ class TestBias(unittest.TestCase):
             run.append(steps)
         return run
 
+    def test_global_batches(self):
+        """As on the undivided batches, to the last digits."""
+        for more in ({"micro_batches": 2}, {"counts": "free", "packed": True, "memory": 2048, "speeds": [1, .5]}):
+            loaders = [BatchLoader(range(SAMPLES), LENGTHS, 40, rank=rank, ranks=RANKS, **more) for rank in range(RANKS)]
+            run, plain = [], []
+            for epoch in range(2):
+                run.append([[] for _ in range(loaders[0].steps)])
+                plain.append([[(loaders[0].step_samples(step, epoch), 1)] for step in range(loaders[0].steps)])
+                for loader in loaders:
+                    loader.set_epoch(epoch)
+                    for batch in loader._micro():
+                        run[-1][batch.step].append((batch.samples, batch.weight / RANKS))
+            for adam in (False, True):
+                numpy.testing.assert_allclose(train(run, adam), train(plain, adam), rtol=1e-9)
+
     def test_offline(self):
-        for more in ((), ("--packed",)):
-            plan = self.plan(*more)
-            self.check([self.loaded(plan, seed) for seed in range(1, SEEDS + 1)])
+        plan = self.plan()
+        self.check([self.loaded(plan, seed) for seed in range(1, SEEDS + 1)])
+
+    def test_measured(self):
+        """A plan's table gives the cost of samples: here .02 s a batch and .1 ms a token, of up to 8192 tokens."""
+        cost = measured(self.plan())
+        lengths = numpy.array([64, 256, 64, 4])
+        numpy.testing.assert_allclose(cost(lengths), .02 / (8192 // lengths) + 1e-4 * lengths, rtol=.05)
+        with self.assertRaisesRegex(ScheduleError, "length 4000"):
+            cost(numpy.array([64, 4000]))
 
     def test_pieces(self):
         """Rounds of four pieces; the tuner takes the mean over pieces."""

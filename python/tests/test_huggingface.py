@@ -83,7 +83,7 @@ def collate(samples):
 class Case:
     """net() makes the model; sample(i) a sample; loss(plain, samples) is the loss of one process. factor: what the Trainer's own gradient is of it."""
 
-    arguments, sample, factor, base, function = {}, staticmethod(text), 1, Trainer, None
+    arguments, sample, factor, base, function, lengths = {}, staticmethod(text), 1, Trainer, None, None
     most = 1e-12
 
     def net(self):
@@ -95,7 +95,7 @@ class Case:
         def collator(samples):
             return {**collate(samples), "idx": [s["idx"] for s in samples]}
 
-        return tuned(self.base)(model=net, args=TrainingArguments(**args), train_dataset=data, eval_dataset=data[:9], data_collator=collator, compute_loss_func=self.function, callbacks=[compare])
+        return tuned(self.base, lengths=self.lengths)(model=net, args=TrainingArguments(**args), train_dataset=data, eval_dataset=data[:9], data_collator=collator, compute_loss_func=self.function, callbacks=[compare])
 
     def loss(self, plain, samples):
         """With its own sum over tokens; the Trainer counts those of the first place, too, for some models."""
@@ -169,6 +169,19 @@ class OwnLoss(NoItemsMean):
         def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
             out = model(**inputs)
             return (out["loss"], out) if return_outputs else out["loss"]
+
+
+LENGTHS = [3 + i % 9 for i in range(LENGTH)]
+
+
+class Lengths(MicroSteps):
+    """Micro-batches of unequal numbers of samples, by what they cost."""
+
+    lengths = LENGTHS
+
+
+class LengthsMean(Mean):
+    lengths = LENGTHS
 
 
 class Sft(Causal):
@@ -251,7 +264,7 @@ class TestTrainer(unittest.TestCase):
         return processes.served(self, RANKS, lambda reports, _: SIZES[len(reports) % len(SIZES)], child)
 
     def test_union(self):
-        for case in (Causal, Function, MicroSteps, Classes, Mean, NoItemsMean, OwnLoss, Sft, Padded):
+        for case in (Causal, Function, MicroSteps, Classes, Mean, NoItemsMean, OwnLoss, Lengths, LengthsMean, Sft, Padded):
             with self.subTest(case.__name__), tempfile.TemporaryDirectory() as folder:
 
                 def child(rank):

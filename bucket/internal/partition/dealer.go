@@ -1,7 +1,6 @@
 package partition
 
 import (
-	"cmp"
 	"math/rand/v2"
 	"slices"
 	"sort"
@@ -16,9 +15,7 @@ type dealer struct {
 	r      *rand.Rand
 	cuts   [][]Cut // by class
 	cycles int
-	rest   int              // positions below this one are not cut
-	more   map[int][]Placed // by step: additional batches of short samples
-	shares []float64        // of each place
+	rest   int // positions below this one are not cut
 }
 
 // windows sorts the batches of each class by duration and shuffles them within windows of one or more steps. In a window of several
@@ -61,83 +58,12 @@ func (d *dealer) step(i int, out []Cut) {
 	}
 }
 
-// leastGap is the shortest wait, as a share of the step, that is filled with a batch.
-const leastGap = 0.012
-
-// room estimates how many of the shortest samples, at most rest, waiting places can take.
-func (d *dealer) room(rest int) (used int) {
-	if rest == 0 {
-		return 0
-	}
-	d.waits(func(_, _ int, gap float64) {
-		n, _ := d.filler(gap, min(used+1, rest))
-		used = min(used+n, rest)
-	})
-	return used - used/16 // samples that do not fit would make a long step
-}
-
-// waits calls f for every place that waits long enough in its step to get another batch.
-func (d *dealer) waits(f func(step, place int, gap float64)) {
-	step := make([]Cut, d.places)
-	for i := range d.cycles {
-		d.step(i, step)
-		most := 0.0
-		for _, c := range step {
-			most = max(most, c.Seconds)
-		}
-		for s, c := range step {
-			if gap := most - c.Seconds; gap > leastGap*most {
-				f(i, s, gap*d.shares[s])
-			}
-		}
-	}
-}
-
-// filler is the number of samples before pos that fill a gap of some seconds, and the length that they are padded to; 0: a single sample
-// fills too much of it.
-func (d *dealer) filler(gap float64, pos int) (n, pad int) {
-	pad = d.order.Pad(d.order.GroupAt(pos - 1))
-	if d.Cost.Seconds(pad, 1) > gap*.75 {
-		return 0, 0
-	}
-	return d.take(1<<31, pad, gap)
-}
-
-// fill gives waiting places batches of the shortest samples, starting with the places that wait longest.
-func (d *dealer) fill() {
-	type waiting struct {
-		step, place int
-		gap         float64
-	}
-	var all []waiting
-	d.waits(func(step, place int, gap float64) { all = append(all, waiting{step, place, gap}) })
-	slices.SortStableFunc(all, func(a, b waiting) int { return cmp.Compare(b.gap, a.gap) })
-	for _, w := range all {
-		if d.rest == 0 {
-			return
-		}
-		if n, pad := d.filler(w.gap, d.rest); n > 0 {
-			n = min(n, d.rest)
-			d.rest -= n
-			d.more[w.step] = append(d.more[w.step], Placed{bucket.Batch{Start: uint32(d.rest), Count: uint32(n), Rank: uint32(d.ranks[w.place])}, pad})
-		}
-	}
-}
-
 // assemble puts the steps in a random order.
 func (d *dealer) assemble() *Epoch {
 	out := &Epoch{Order: d.order, Steps: make([]uint32, 1, d.cycles+2)}
 	step := make([]Cut, d.places)
 	last := d.cutRest()
-	turn := d.cycles + len(last)
-	if d.crumbs(last) {
-		// A step of their own would be short, so another step takes them.
-		i := d.r.IntN(d.cycles)
-		d.more[i] = append(d.more[i], last[0]...)
-		turn--
-	}
-	for _, i := range d.r.Perm(turn) {
-		from := len(out.Batches)
+	for _, i := range d.r.Perm(d.cycles + len(last)) {
 		if i >= d.cycles {
 			out.Batches = append(out.Batches, last[i-d.cycles]...)
 		} else {
@@ -147,27 +73,10 @@ func (d *dealer) assemble() *Epoch {
 					out.Batches = append(out.Batches, Placed{bucket.Batch{Start: c.Start, Count: c.Count, Rank: uint32(d.ranks[s])}, c.Longest})
 				}
 			}
-			if more := d.more[i]; len(more) > 0 {
-				out.Batches = append(out.Batches, more...)
-				slices.SortStableFunc(out.Batches[from:], func(a, b Placed) int { return int(a.Rank) - int(b.Rank) })
-			}
 		}
 		out.Steps = append(out.Steps, uint32(len(out.Batches)))
 	}
 	return out
-}
-
-// crumbs says whether the last samples are much less than a step, and may be added to another step.
-func (d *dealer) crumbs(last [][]Placed) bool {
-	if d.MicroBatches == 1 || len(last) != 1 || d.cycles == 0 {
-		return false
-	}
-	b := last[0][0]
-	of := b.Longest
-	if of >= len(d.Target) { // two encoded lengths, which need not be those of any one sample
-		of = d.row.Next(int(b.Start) + 1)
-	}
-	return d.Cost.Seconds(b.Longest, int(b.Count)) < d.Target[of]/8
 }
 
 // cutRest makes steps of what is left, which is usually less than one step. Every place takes what it finishes within a duration. The last
@@ -203,7 +112,10 @@ func (d *dealer) within(rest int, duration float64) (out []Placed, left int) {
 				break
 			}
 			longest := d.row.Next(rest)
-			n, pad := d.row.Take(rest, longest, duration*c.share*(1+1e-9), d.Cost.Cap)
+			if d.Cap(longest, c.share) < 1 {
+				continue
+			}
+			n, pad := d.row.Take(rest, longest, duration*c.share*(1+1e-9), func(length int) int { return d.Cap(length, c.share) })
 			rest -= n
 			at[slot] = Placed{bucket.Batch{Start: uint32(rest), Count: uint32(n), Rank: uint32(d.ranks[slot])}, pad}
 		}

@@ -14,12 +14,13 @@ import (
 
 // Job says what batches cost and how long they may last.
 type Job struct {
-	Cost         bucket.Cost
-	Hist         []uint32
-	Best         []int                // by length: the most efficient batch
-	Target       []float64            // by length: the anchor duration, at most that of the most efficient batch
-	Size         func(length int) int // the largest batch of a length
-	LongestBatch float64              // seconds of the longest batch in the last steps
+	Cost   bucket.Cost
+	Hist   []uint32
+	Best   []int     // by length: the most efficient batch
+	Target []float64 // by length: the anchor duration, at most that of the most efficient batch
+	// Size is the largest batch of a length to cut, and Cap the largest that memory and the limits of a step allow, for a place with this share.
+	Size, Cap    func(length int, share float64) int
+	LongestBatch float64 // seconds of the longest batch in the last steps
 	// Ranks, their speeds and the number of batches in a step, as in bucket.Config.
 	Speeds       []float64
 	MicroBatches int
@@ -78,59 +79,27 @@ func (e *Epoch) Predict(speeds []float64, measure func(Placed) bucket.Measured) 
 	return s.Score()
 }
 
-// Dispatch cuts an epoch: batches of the anchor duration, from the longest sample down; steps of random batches of similar duration; with
-// fillers, additional batches of short samples for places that would wait; and a last step of what is left. free, if given, cuts the
-// whole order into batches instead, if all places have the same share.
-func (j *Job) Dispatch(o *ordering.Order, row Row, fillers bool, free func(places int) []Cut) *Epoch {
+// Dispatch cuts an epoch: batches of the anchor duration, from the longest sample down; steps of random batches of similar duration; and
+// last steps of what is left. free, if given, cuts the whole order into batches instead, if all places have the same share.
+func (j *Job) Dispatch(o *ordering.Order, row Row, free func(places int) []Cut) *Epoch {
 	r := rand.New(rand.NewPCG(o.Seed, ordering.Mix(o.Epoch, 0)))
-	d := &dealer{r: r, more: map[int][]Placed{}}
+	d := &dealer{r: r}
 	d.ranks, d.classes = slots(j.Speeds, j.MicroBatches)
 	d.cutter = cutter{Job: j, order: o, row: row, classes: d.classes, places: len(d.ranks), shift: r.Float64(), enough: 2, late: j.EvenSteps / 10}
 	if d.few = j.EvenSteps > 0 && j.EvenSteps*len(j.Speeds) <= fewBatches; d.few {
 		d.enough = max(2, min(8, slices.Max(j.Best)))
 	}
-	d.shares = make([]float64, len(d.ranks))
-	for _, c := range d.classes {
-		for _, s := range c.slots {
-			d.shares[s] = c.share
+	end, scale := o.Batched(), 1.0
+	if free != nil && len(d.classes) == 1 {
+		d.cuts = [][]Cut{free(d.places)}
+		d.cycles = (len(d.cuts[0]) + d.places - 1) / d.places
+	} else {
+		if j.EvenSteps > 0 {
+			scale = d.even(j.EvenSteps, end)
 		}
+		d.cuts, d.cycles, d.rest, _ = d.all(scale, end)
 	}
-	end := o.Batched()
-	scale := 1.0
-	cutAll := func(stop int) {
-		switch {
-		case free != nil && len(d.classes) == 1:
-			d.cuts, d.rest = [][]Cut{free(d.places)}, 0
-			d.cycles = (len(d.cuts[0]) + d.places - 1) / d.places
-			d.windows()
-			return
-		case j.StepDurations:
-			d.shift, d.durations = 0, d.stepDurations(end, stop, j.EvenSteps)
-			scale = 0
-			for _, t := range d.durations {
-				scale += t / slices.Max(j.Target) / float64(len(d.durations))
-			}
-		case j.EvenSteps > 0:
-			scale = d.even(j.EvenSteps, end, stop)
-		}
-		d.cuts, d.cycles, d.rest, _ = d.all(scale, end, stop)
-		d.windows()
-	}
-	cutAll(0)
-	if fillers && j.MicroBatches != 1 && !j.StepDurations { // with step durations ranks hardly wait
-		room := 0
-		for range 3 {
-			more := d.room(end / 2)
-			if more <= room {
-				break
-			}
-			room = more // these samples are not cut; they fill waits
-			cutAll(room)
-		}
-		if room > 0 {
-			d.fill()
-		}
-	}
+	d.windows()
 	out := d.assemble()
 	out.Scale = scale
 	return out

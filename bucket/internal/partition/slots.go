@@ -65,9 +65,9 @@ type Limits struct{ PadTo, Multiple, Samples, Tokens int }
 // all batches would be empty.
 func StepLimits(p *bucket.Plan) (Limits, error) {
 	_, classes := slots(p.Speeds, p.MicroBatches)
-	sum := 0.0
+	sum, least := 0.0, 1.0
 	for _, c := range classes {
-		sum += c.share * float64(len(c.slots))
+		sum, least = sum+c.share*float64(len(c.slots)), min(least, c.share)
 	}
 	per := func(n int) int { return int(float64(n) / sum) }
 	l := Limits{max(1, p.PadTo), max(1, p.BatchMultiple), per(p.MaxSamples), per(p.MaxTokens)}
@@ -75,21 +75,21 @@ func StepLimits(p *bucket.Plan) (Limits, error) {
 		name        string
 		value, size int
 	}{{"max samples", p.MaxSamples, l.Samples}, {"max tokens", p.MaxTokens, l.Tokens}} {
-		if f.value > 0 && f.size < 1 {
-			return l, input.Errorf("%s %d: the batches of %d ranks would be empty", f.name, f.value, p.Ranks)
+		if f.value > 0 && float64(f.size)*least < 1 {
+			return l, input.Errorf("%s %d: a batch of the slowest of %d ranks would be empty", f.name, f.value, p.Ranks)
 		}
 	}
 	return l, nil
 }
 
-// Of is the largest batch of samples with this number of tokens: at most n, within the limits, and a whole multiple unless it is smaller
-// than one. It is 0 if a single sample exceeds the limit on tokens.
-func (l Limits) Of(n, tokens int) int {
+// Of is the largest batch of samples with this number of tokens, for a place with this share: at most n, within its part of the limits, and a
+// whole multiple unless it is smaller than one. It is 0 if a single sample exceeds the limit on tokens.
+func (l Limits) Of(n, tokens int, share float64) int {
 	if l.Samples > 0 {
-		n = min(n, l.Samples)
+		n = min(n, int(share*float64(l.Samples)))
 	}
 	if l.Tokens > 0 {
-		n = min(n, l.Tokens/tokens)
+		n = min(n, int(share*float64(l.Tokens))/tokens)
 	}
 	if n >= l.Multiple {
 		n -= n % l.Multiple

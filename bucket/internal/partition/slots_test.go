@@ -27,12 +27,13 @@ func TestLimitsOf(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := Limits{Multiple: rapid.IntRange(1, 9).Draw(t, "multiple"), Samples: rapid.IntRange(0, 50).Draw(t, "samples"), Tokens: rapid.IntRange(0, 400).Draw(t, "tokens")}
 		n, tokens, want := rapid.IntRange(0, 60).Draw(t, "n"), rapid.IntRange(1, 40).Draw(t, "each"), 0
+		share := float64(rapid.IntRange(1, 4).Draw(t, "quarters")) / 4
 		for b := 1; b <= n; b++ {
-			if (b < l.Multiple || b%l.Multiple == 0) && (l.Samples == 0 || b <= l.Samples) && (l.Tokens == 0 || b*tokens <= l.Tokens) {
+			if (b < l.Multiple || b%l.Multiple == 0) && (l.Samples == 0 || float64(b) <= share*float64(l.Samples)) && (l.Tokens == 0 || float64(b*tokens) <= share*float64(l.Tokens)) {
 				want = b
 			}
 		}
-		if got := l.Of(n, tokens); got != want {
+		if got := l.Of(n, tokens, share); got != want {
 			t.Fatalf("%+v: %d of %d with %d tokens, want %d", l, got, n, tokens, want)
 		}
 	})

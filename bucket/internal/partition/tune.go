@@ -41,9 +41,8 @@ type Found struct {
 	Epoch *Epoch
 }
 
-// Tune finds the number of steps of equal duration by cutting whole epochs. sorted: it also tries steps of unequal durations. predict cuts
-// and scores an epoch.
-func (j *Job) Tune(k Knobs, samples int, sorted bool, predict func(s bucket.Settings, epoch uint64) Found) Found {
+// Tune finds the number of steps of equal duration by cutting whole epochs. predict cuts and scores an epoch.
+func (j *Job) Tune(k Knobs, samples int, predict func(s bucket.Settings, epoch uint64) Found) Found {
 	s := j.Settings
 	s.Tolerance = k.Waiting
 	s.Dither, s.DitherFrom = j.dither(k.Slack)
@@ -58,13 +57,6 @@ func (j *Job) Tune(k Knobs, samples int, sorted bool, predict func(s bucket.Sett
 	found = predict(s, 0)
 	if found.Steps*ranks <= fewBatches/4 {
 		found = j.evenSteps(found, samples, predict)
-		if sorted {
-			s := found.Settings
-			s.StepDurations = true
-			if other := predict(s, 0); other.EpochSeconds < found.EpochSeconds {
-				found = other
-			}
-		}
 	}
 	return found
 }

@@ -114,6 +114,20 @@ class Costs:
         return tries[int(numpy.argmin(rates))]
 
 
+def measured(path):
+    """The cost of samples by a plan's table of trials, for BatchLoader(cost=): seconds per sample of the most efficient batch of each length."""
+    costs = Costs(read_plan(path), path)
+
+    def cost(lengths):
+        distinct, at = numpy.unique(lengths, return_inverse=True)
+        best = [costs.efficient(int(n)) for n in distinct]
+        if 0 in best:
+            raise ScheduleError(f"{path}: a sample of length {distinct[best.index(0)]} fits into no batch: profile longer lengths, or leave the sample out")
+        return numpy.array([float(costs.seconds(int(n), b)) / b for n, b in zip(distinct, best)])[at]
+
+    return cost
+
+
 def read_plan(path):
     """Reads a plan file."""
     try:

@@ -14,15 +14,14 @@ import subprocess
 import tempfile
 
 import numpy
-from torch.utils.data import DataLoader
 
 from .cost import read_plan
 from .online import OnlineLoader
-from .place import Epochs, MicroBatch, check, place
+from .place import MicroBatch, Stream, check, place
 from .schedule import Sampler, ScheduleError
 
 
-class Loader(Epochs):
+class Loader(Stream):
     """The micro-batches of one rank, epoch by epoch.
 
     dataset   a map-style data set
@@ -60,20 +59,8 @@ class Loader(Epochs):
         self._mean = 1.0 if labels is None else float(numpy.mean(labels)) or 1.0  # label tokens of a sample
         self._source = source(lengths, str(plan), self._size, seed, command, cache)
         self._now = None  # the sampler of self.epoch
-        self._queue = collections.deque()
-        self._loader = DataLoader(dataset, batch_sampler=self._Batches(self), **others)
+        self._start(dataset, others)
         self._sampler()  # reports errors at once
-
-    class _Batches:
-        """The positions that DataLoader's workers fetch."""
-
-        def __init__(self, loader):
-            self.loader = loader
-
-        def __iter__(self):
-            for b in self.loader._micro():
-                self.loader._queue.append(b)
-                yield b.samples
 
     def _sampler(self):
         if self._now is None or self._now[0] != self.epoch:
@@ -91,23 +78,13 @@ class Loader(Epochs):
 
     def _micro(self):
         sampler = self._sampler()
+        single = sampler.header.get("single", False)
         for step, batches in enumerate(sampler.steps(), self.step):
             if not batches:
-                yield MicroBatch([sampler.header.get("idle", 0)], step, True, 0.0, 0.0, None if self._labels is None else 0.0, idle=True)
+                yield MicroBatch([sampler.header.get("idle", 0)], step, True, 0.0, 0.0, None if self._labels is None else 0.0, idle=True, equal=single)
             for i, b in enumerate(batches):
                 label = None if self._labels is None else b.weight * float(sum(self._labels[s] for s in b.samples)) / len(b.samples) / self._mean
-                yield MicroBatch(b.samples, step, i == len(batches) - 1, b.weight, b.token_weight, label)
-
-    def __iter__(self):
-        queue = self._queue = collections.deque()
-        for data in self._loader:
-            b = queue.popleft()
-            b.data = data
-            self.step = b.step + b.last
-            yield b
-            if queue is not self._queue:
-                raise ScheduleError("another iteration over the loader began during this one")
-        self._go(self.epoch + 1, 0)
+                yield MicroBatch(b.samples, step, i == len(batches) - 1, b.weight, b.token_weight, label, equal=single)
 
     def _go(self, epoch, step, begun=None):
         self.epoch, self.step, self._begun, self._now = epoch, step, begun, None
@@ -133,10 +110,6 @@ class Loader(Epochs):
         """The optimizer steps of the whole epoch. They are the same on every rank."""
         return self._sampler().header["steps"]
 
-    def __len__(self):
-        """The number of this rank's micro-batches that are left in the epoch."""
-        return sum(1 for _ in self._micro())
-
     def state_dict(self):
         """The position after whole steps, the same on every rank. `evenkeel bucket schedule --resume` reads it as JSON."""
         return self._sampler().state_dict()
@@ -157,6 +130,12 @@ class Loader(Epochs):
         except ScheduleError:
             self._go(*before)
             raise
+
+
+def _write(path, numbers):
+    with open(path, "w") as f:
+        f.write("\n".join(map(str, numbers.tolist())) if numbers.ndim == 1 else "\n".join(f"{a},{b}" for a, b in numbers.tolist()))
+        f.write("\n")
 
 
 def _in_python(said):
@@ -210,27 +189,33 @@ class _Command:
             raise ScheduleError("evenkeel: not found: put it on PATH, or name it by the variable EVENKEEL or by command=")
         self.cache = str(cache or os.path.join(tempfile.gettempdir(), f"evenkeel-{os.getuid()}"))
         os.makedirs(self.cache, mode=0o700, exist_ok=True)
-        self.lengths = self._lengths(lengths, size)
+        self.lengths, self.reading = self._lengths(lengths, size)
 
     def _lengths(self, lengths, size):
+        """The file of lengths, and how it is read if not as the plan says."""
         if isinstance(lengths, (str, os.PathLike)):
-            return os.path.abspath(lengths)
+            return os.path.abspath(lengths), []
         if lengths is None:
             raise ScheduleError("lengths: give one per sample, or the file that the plan was made from")
         if len(lengths) != size:
             raise ScheduleError(f"lengths: {len(lengths)} of them; the data set has {size} samples")
-        for i, n in enumerate(lengths):
-            if self.pairs != (hasattr(n, "__len__") and not isinstance(n, str) and getattr(n, "ndim", 1) > 0) or self.pairs and len(n) != 2:
-                want = "two lengths, source and target" if self.pairs else "one length; plan with --pair apart for two"
-                raise ScheduleError(f"lengths: sample {i} has {n!r}; a sample of this plan has {want}")
         try:
-            numbers = numpy.array([[int(v) for v in n] if self.pairs else int(n) for n in lengths], numpy.int64)
-        except (TypeError, ValueError, OverflowError) as e:
-            raise ScheduleError(f"lengths: {e}") from None
+            numbers = numpy.asarray(lengths)
+        except ValueError:  # of unequal shapes
+            numbers = numpy.empty(0)
+        if numbers.shape[1:] != (2,) * self.pairs or numbers.dtype.kind not in "iuf":
+            for i, n in enumerate(lengths):
+                if numpy.shape(n) != (2,) * self.pairs or numpy.asarray(n).dtype.kind not in "iuf":
+                    want = "two lengths, source and target" if self.pairs else "one length; plan with --pair apart for two"
+                    raise ScheduleError(f"lengths: sample {i} has {n!r}; a sample of this plan has {want}")
+            raise ScheduleError("lengths: give numbers")
+        if len(wrong := numpy.argwhere(~(numbers == numpy.floor(numbers)) | numpy.isinf(numbers))):
+            raise ScheduleError(f"lengths: sample {wrong[0][0]} has {lengths[wrong[0][0]]!r}: give whole numbers in the plan's unit, or the file that the plan was made from")
+        numbers = numbers.astype(numpy.int64)
         name = ("pairs-" if self.pairs else "lengths-") + hashlib.blake2b(numbers.tobytes(), digest_size=12).hexdigest()
         path = os.path.join(self.cache, name + ".txt")
-        self._once(path, lambda out: numpy.savetxt(out, numbers, "%d", ","))
-        return path
+        self._once(path, lambda out: _write(out, numbers))
+        return path, ["--scale", "1", "--column", "1,2" if self.pairs else "1"]
 
     def _once(self, path, make):
         with open(path + ".lock", "w") as lock:
@@ -258,7 +243,7 @@ class _Command:
         return path
 
     def _run(self, of, state, out):
-        args = [self.command, "bucket", "schedule", "--plan", self.plan, "--lengths", self.lengths, *of, "--out", out]
+        args = [self.command, "bucket", "schedule", "--plan", self.plan, "--lengths", self.lengths, *self.reading, *of, "--out", out]
         if state != "null":
             with open(out + ".state", "w") as f:
                 f.write(state)

@@ -70,8 +70,6 @@ class OnlineLoader(Epochs):
     def _prepare(self, path, shard):
         check(self.dataset, None, self._others)
         self._plan = plan = read_plan(path)
-        if plan.get("packed"):
-            raise ScheduleError(f"{path}: a plan of packed batches; online batches are padded, so plan without --packed")
         self._costs = Costs(plan, path)
         if plan["ranks"] != self.ranks:
             raise ScheduleError(f"{path}: made for {plan['ranks']} ranks, not {self.ranks}")
@@ -295,7 +293,7 @@ class _Run:
         if self.stop.is_set():
             return
         positions, samples = self.drawing.take(part.positions)
-        batch = MicroBatch(positions, step, True, factors[0], factors[1], factors[2] if me._labels else None, not part.positions)
+        batch = MicroBatch(positions, step, True, factors[0], factors[1], factors[2] if me._labels else None, not part.positions, equal=True)
         batch.data = me._collate(samples)
         if me._pin:
             batch.data = pin_memory(batch.data)

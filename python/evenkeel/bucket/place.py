@@ -1,11 +1,12 @@
 """What both loaders share."""
 
+import collections
 import contextlib
 import dataclasses
 import os
 
 import torch.distributed
-from torch.utils.data import IterableDataset
+from torch.utils.data import DataLoader, IterableDataset
 
 from .schedule import ScheduleError
 
@@ -23,18 +24,19 @@ class MicroBatch:
     token_weight: float  # the same for a mean loss over input tokens, or over target tokens if samples are pairs
     label_weight: float = None  # the same for a mean loss over label tokens; None without the loader's `labels`
     idle: bool = False  # whether the rank has no work in this step; all weights are then 0
+    equal: bool = False  # whether all ranks have equally many batches in each step
     data: object = dataclasses.field(default=None, repr=False)  # what collate_fn returned
 
     def sync(self, model):
-        """A context for the forward and the backward pass. In it, DDP and FSDP exchange gradients only with the last batch of a step. A forward
-        pass outside of it makes DDP exchange gradients at once, and the other ranks wait forever. Full sharding communicates in every forward
-        pass, so it needs a plan with --micro-batches 1. FSDP2 has no no_sync() and is refused."""
+        """A context for the forward and the backward pass. In it, DDP and FSDP exchange gradients only with the last batch of a step, and FSDP2 with each,
+        which adds up to the same. A forward pass outside leaves DDP set for the batch before, and ranks may wait for one another forever. Full
+        sharding communicates in every forward pass, so ranks must have equally many batches."""
         if hasattr(model, "no_sync"):
             return contextlib.nullcontext() if self.last else model.no_sync()
-        if torch.distributed.is_available() and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
+        if not self.equal and torch.distributed.is_available() and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
             raise ScheduleError(
-                f"batch.sync({type(model).__name__}): it has no no_sync(), so every batch would exchange gradients and ranks would wait forever; "
-                "pass the model that DDP or FSDP returned")
+                f"batch.sync({type(model).__name__}): it has no no_sync(), so ranks with unequal numbers of batches would wait forever; pass the model that "
+                "DDP returned or, for FSDP2, give the ranks equally many batches: BatchLoader(counts=\"equal\"), or a plan with --micro-batches 1")
         return contextlib.nullcontext()
 
 
@@ -49,6 +51,41 @@ class Epochs:
             raise ScheduleError(f"epoch {epoch} after {self.epoch}: epochs only go forward; load_state_dict goes back")
         if epoch != self.epoch:
             self._go(epoch, 0)
+
+
+class Stream(Epochs):
+    """A loader whose batches torch's DataLoader fetches. _micro() yields those from where the loader stands."""
+
+    def _start(self, dataset, others):
+        self._queue = collections.deque()
+        self._loader = DataLoader(dataset, batch_sampler=_Positions(self), **others)
+
+    def __iter__(self):
+        queue = self._queue = collections.deque()
+        for data in self._loader:
+            b = queue.popleft()
+            b.data = data
+            self.step = b.step + b.last
+            yield b
+            if queue is not self._queue:
+                raise ScheduleError("another iteration over the loader began during this one")
+        self._go(self.epoch + 1, 0)
+
+    def __len__(self):
+        """The number of this rank's micro-batches that are left in the epoch."""
+        return sum(1 for _ in self._micro())
+
+
+class _Positions:
+    """The positions that DataLoader's workers fetch."""
+
+    def __init__(self, loader):
+        self.loader = loader
+
+    def __iter__(self):
+        for b in self.loader._micro():
+            self.loader._queue.append(b)
+            yield b.samples
 
 
 def check(dataset, labels=None, others=()):

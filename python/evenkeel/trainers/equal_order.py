@@ -1,11 +1,14 @@
 """Which samples a rank takes where all ranks make the same number of micro-steps a round. Every round takes a global batch from the epoch's seeded
 order, whatever the sizes, so the number of a round alone says where it stands: a job that resumes needs no other position, and a loader may draw
-ahead or skip."""
+ahead or skip. If samples have costs, it is these that are divided in proportion to the shares, in padded micro-batches."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy
 import torch
+
+from ..bucket.partition import partition
 
 from ..tuner.sample_order import Plans, split
 from ..tuner.step_sampler import shuffled
@@ -14,7 +17,9 @@ from ..tuner.step_sampler import shuffled
 class EqualOrder:
     """The batch sampler of one rank, for a DataLoader over length samples. Rounds are counted over all epochs. begin comes before it is iterated."""
 
-    def __init__(self, length: int, global_batch: int, micro_steps: int, seed: int = 0, shuffle: bool = True, drop_last: bool = False):
+    def __init__(self, length: int, global_batch: int, micro_steps: int, seed: int = 0, shuffle: bool = True, drop_last: bool = False, costs: Sequence[float] | None = None):
+        self.costs = None if costs is None else numpy.asarray(costs, float)
+        self._divided: dict[int, list[list[list[int]]]] = {}
         self.length, self.global_batch, self.micro_steps = length, global_batch, micro_steps
         self._seed, self._shuffle = seed, shuffle
         self.rounds = length // global_batch if drop_last else -(-length // global_batch)  # of an epoch
@@ -37,12 +42,15 @@ class EqualOrder:
         epoch, first = divmod(self.round, self.rounds)
         if self._epoch is not None:
             epoch, first, self._epoch = self._epoch, 0, None
-        order = shuffled(self.length, self._seed, epoch) if self._shuffle else torch.arange(self.length)
+        order = self._order(epoch)
         self.drawn = epoch * self.rounds + first - 1
         for number in range(epoch * self.rounds + first, (epoch + 1) * self.rounds):
             if self._most is not None and number > self._most:
                 raise RuntimeError("the loader draws more than one batch for each that it hands out: new sizes would not be the same on all ranks; use a plain DataLoader")
             self.drawn = number
+            if self.costs is not None:
+                yield from (m or order[:1].tolist() for m in self._division(number)[self.rank])
+                continue
             at = (number % self.rounds) * self.global_batch
             counts = self.counts(number)
             at += sum(counts[: self.rank])
@@ -50,8 +58,32 @@ class EqualOrder:
                 yield order[at : at + n].tolist() or order[:1].tolist()  # one that does not count
                 at += n
 
+    def _order(self, epoch: int) -> torch.Tensor:
+        return shuffled(self.length, self._seed, epoch) if self._shuffle else torch.arange(self.length)
+
+    def _division(self, number: int) -> list[list[list[int]]]:
+        """The micro-batches of all ranks in a round, by their samples' costs."""
+        if number not in self._divided:
+            assert self.costs is not None
+            epoch, at = divmod(number, self.rounds)
+            samples = self._order(epoch)[at * self.global_batch : (at + 1) * self.global_batch].numpy()
+            shares = self.plan(number).shares
+            parts = iter(partition(self.costs[samples], [s for s in shares if s], micro_batches=self.micro_steps, padded=True))
+            self._divided[number] = [[samples[m].tolist() for m in next(parts)] if s else [[]] * self.micro_steps for s in shares]
+        return self._divided[number]
+
+    def worked(self, number: int) -> int:
+        """The samples of this rank in a round or, with costs, what it has of the round's work, in samples; at most its share."""
+        if self.costs is None:
+            return sum(self.sizes(number))
+        work = [sum(len(m) * max(self.costs[m]) for m in own if m) for own in self._division(number)]
+        own = round(sum(self.counts(number)) * work[self.rank] / (sum(work) or 1.0))
+        return min(max(own, any(self.sizes(number))), self.plan(number).shares[self.rank])
+
     def counts(self, number: int) -> list[int]:
         """The samples of all ranks in a round."""
+        if self.costs is not None:
+            return [sum(map(len, own)) for own in self._division(number)]
         shares, total = self.plan(number).shares, self._total(number)
         return list(shares) if sum(shares) == total else split(total, shares)
 
@@ -60,6 +92,8 @@ class EqualOrder:
 
     def sizes(self, number: int) -> list[int]:
         """The micro-batches of this rank in a round; 0: a sample is there, and does not count."""
+        if self.costs is not None:
+            return [len(m) for m in self._division(number)[self.rank]]
         return split(self.counts(number)[self.rank], [1] * self.micro_steps)
 
     def plan(self, number: int) -> Any:
@@ -68,6 +102,7 @@ class EqualOrder:
     def adopt(self, plan: Any, drawn: int) -> None:
         """The sizes of plan hold from the round after drawn, the newest that any rank has drawn."""
         self._plans.adopt(plan, drawn, self.round)
+        self._divided = {n: d for n, d in self._divided.items() if self.round <= n <= drawn}
 
     def hold(self) -> int:
         """The newest round that this rank draws until release: one more than now."""

@@ -95,9 +95,10 @@ class EqualSteps:
         if model is not None:
             self.watch(model)
 
-    def loader(self, data: Any, global_batch: int, micro_steps: int = 1, micro_batch: int = 0, seed: int = 0, shuffle: bool = True, drop_last: bool = False, **arguments: Any) -> Loader:
+    def loader(self, data: Any, global_batch: int, micro_steps: int = 1, micro_batch: int = 0, seed: int = 0, shuffle: bool = True, drop_last: bool = False, costs: Any = None, **arguments: Any) -> Loader:
         """The loader of a map-style dataset. Every round takes global_batch samples of all ranks, in micro_steps micro-steps of each rank. micro_batch is
-        the largest that fits on this rank (0: any). arguments are DataLoader's. All but micro_batch are the same on all ranks."""
+        the largest that fits on this rank (0: any). costs, one per sample, are what a sample takes, where that depends on its length: then the ranks
+        share costs instead of samples, and micro-batches have unequal numbers. arguments are DataLoader's. All but micro_batch are the same on all ranks."""
         taken = [k for k in ("batch_size", "sampler", "batch_sampler") if k in arguments]
         if taken:
             raise Usage(f"{taken[0]}: the tuner decides which samples a rank takes; give global_batch and micro_steps instead")
@@ -108,9 +109,11 @@ class EqualSteps:
         whole = all(isinstance(n, int) and not isinstance(n, bool) for n in (global_batch, micro_steps, micro_batch))
         if not whole or micro_steps < 1 or global_batch < 1 or micro_batch < 0 or len(data) < (global_batch if drop_last else 1):
             raise Usage(f"global_batch {global_batch!r}, micro_steps {micro_steps!r}, micro_batch {micro_batch!r}, {len(data)} samples: give whole numbers from 1, and data for a round")
+        if costs is not None and (micro_batch or len(costs) != len(data) or not all(0 <= c < float("inf") for c in costs)):
+            raise Usage(f"costs: give {len(data)} numbers from 0, one per sample, and no micro_batch, which counts samples")
         self._same = {"length": len(data), "global_batch": global_batch, "micro_steps": micro_steps, "seed": seed, "shuffle": shuffle, "drop_last": drop_last}
         self._most = micro_batch
-        self.order = self._order(len(data), global_batch, micro_steps, seed, shuffle, drop_last)
+        self.order = self._order(len(data), global_batch, micro_steps, seed, shuffle, drop_last, costs)
         return Loader(self, data, batch_sampler=self.order, **arguments)
 
     def _order(self, *arguments: Any) -> EqualOrder:
@@ -256,7 +259,7 @@ class EqualSteps:
         assert self._time is not None and self._began is not None
         o, now = self.order, self.clock()
         own = sum(self._sizes)
-        did = Did(samples=own, micro_steps=len(self._sizes) if own else 0, input=self._waited)
+        did = Did(samples=o.worked(o.round), micro_steps=len(self._sizes) if own else 0, input=self._waited)
         seconds, past = self._time.read(Past(o.round, o.plan(o.round), now - self._began, [did]))
         o.round, self._step, self._waited, self._began = o.round + 1, 0, 0.0, None
         if self._serving:

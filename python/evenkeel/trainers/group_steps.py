@@ -113,7 +113,7 @@ class GroupSteps(EqualSteps):
         return super().loader(data, global_batch, 1, micro_batch, seed, shuffle, drop_last, **arguments)
 
     def _order(self, length: int, global_batch: int, _: int, *arguments: Any) -> GroupOrder:
-        order = GroupOrder(length, global_batch, self._most, self._groups, *arguments)
+        order = GroupOrder(length, global_batch, self._most, self._groups, *arguments[:3])
         if global_batch % order.unit or global_batch < order.unit * len(self._groups):
             raise Usage(f"global_batch {global_batch}: give a multiple of {order.unit}, the samples of a micro-step of a shard group, with one for each of {len(self._groups)} groups")
         return order

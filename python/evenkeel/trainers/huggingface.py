@@ -6,11 +6,14 @@
 
 The batch of a round stays the Trainer's own: per_device_train_batch_size x gradient_accumulation_steps x ranks. Only its division among the ranks changes, so
 steps, schedules, logs and checkpoints are as before. Where the Trainer divides the loss by the tokens of all ranks (num_items_in_batch) any division is
-exact; where the loss is a mean, it is scaled here. largest is the largest micro-batch that fits on this rank.
+exact; where the loss is a mean, it is scaled here. largest is the largest micro-batch that fits on this rank. With lengths, the tokens of each sample, or
+the name of the data set's column that has them, the ranks share what samples cost instead of their number; cost is that of an array of lengths.
 """
 
+from collections.abc import Callable
 from typing import Any
 
+import numpy
 import torch
 from transformers import Trainer
 from transformers.trainer_callback import TrainerCallback
@@ -19,11 +22,16 @@ from ..tuner.errors import Usage
 from .equal_steps import EqualSteps, Loader
 
 
-def tuned(base: type[Trainer], largest: int = 0) -> type[Trainer]:
-    """The class of a trainer whose ranks take as many samples as let all finish together."""
+def attention(lengths: Any) -> Any:
+    """A usual cost of samples: squares weigh as much as tokens at 8192 of them."""
+    return lengths + lengths * lengths / 8192
+
+
+def tuned(base: type[Trainer], largest: int = 0, lengths: Any = None, cost: Callable[[Any], Any] = attention) -> type[Trainer]:
+    """The class of a trainer whose ranks take as many samples, or with lengths as costly ones, as let all finish together."""
     if issubclass(base, _Tuned):
         raise Usage(f"tuned({base.__name__}): it is tuned already")
-    return type(f"Tuned{base.__name__}", (_Tuned, base), {"largest": largest})
+    return type(f"Tuned{base.__name__}", (_Tuned, base), {"largest": largest, "lengths": lengths, "cost": staticmethod(cost)})
 
 
 class _Position(TrainerCallback):
@@ -42,7 +50,8 @@ class _Position(TrainerCallback):
 
 
 class _Tuned(Trainer):
-    largest = 0
+    largest, lengths = 0, None
+    cost: Callable[[Any], Any]
     evenkeel: EqualSteps
     _means: bool | None = None  # whether the loss is a mean over the micro-batch; None: not known yet
     _training = False
@@ -56,7 +65,9 @@ class _Tuned(Trainer):
         kept = {k: getattr(theirs, k) for k in ("collate_fn", "num_workers", "pin_memory", "worker_init_fn", "prefetch_factor", "persistent_workers", "multiprocessing_context")}
         seed = args.seed if args.data_seed is None else args.data_seed
         shuffle = args.train_sampling_strategy == "random"
-        return self.evenkeel.loader(theirs.dataset, self.get_total_train_batch_size(args), args.gradient_accumulation_steps, self.largest, seed, shuffle, args.dataloader_drop_last, **kept)
+        lengths = self.train_dataset[self.lengths] if isinstance(self.lengths, str) else self.lengths
+        costs = None if lengths is None else self.cost(numpy.asarray(lengths, float))
+        return self.evenkeel.loader(theirs.dataset, self.get_total_train_batch_size(args), args.gradient_accumulation_steps, self.largest, seed, shuffle, args.dataloader_drop_last, costs, **kept)
 
     def _check(self, loader: Any) -> None:
         args = self.args

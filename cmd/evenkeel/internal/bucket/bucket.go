@@ -82,10 +82,9 @@ type planCmd struct {
 	ranksFlags
 	deviceFlags
 	Mixing       float64 `help:"How random the order is: 0 sorts by length (the shortest epoch, but the same samples share steps), 1 is the random order. Default: ${default}." default:"0.2"`
-	Packed       bool    `help:"Lay the samples of a batch end to end, for attention of variable length: nothing is padded and the order is random."`
 	MicroBatches int     `help:"Batches of the fastest rank in a step; slower ranks have fewer, or smaller ones. 1: at most one batch a rank. Default: its speed over that of the rank at the lower quartile, at most 8." placeholder:"N"`
-	MaxSamples   int     `help:"Samples of a step over all ranks; additional batches of short samples come on top." placeholder:"N"`
-	MaxTokens    int     `help:"Tokens of a step over all ranks, with padding; additional batches of short samples come on top." placeholder:"N"`
+	MaxSamples   int     `help:"Most samples of a step over all ranks." placeholder:"N"`
+	MaxTokens    int     `help:"Most tokens of a step over all ranks, with padding." placeholder:"N"`
 	Overlong     string  `help:"What to do with a sample that does not fit into memory: error, skip or truncate. Default: ${default}." enum:"error,skip,truncate" default:"error"`
 	Curve        bool    `help:"Print what other choices of --mixing cost, and how much they mix."`
 	Out          string  `help:"Plan file to write." placeholder:"FILE"`
@@ -102,8 +101,7 @@ Examples:
   evenkeel bucket plan --lengths lengths.txt --table table.csv --ranks 8 --out plan.json
   evenkeel bucket plan --lengths pairs.csv --column en,de --pair max --table table.csv --speeds 1,1,2 --curve
   evenkeel bucket plan --lengths speech.csv --scale 100 --table table.csv --ranks 4 --pad-to 64 --max-tokens 200000 --json
-  evenkeel bucket plan --lengths pairs.csv --column en,de --pair apart --table pairs-table.csv --ranks 8 --out plan.json
-  evenkeel bucket plan --lengths lengths.txt --table table.csv --ranks 8 --packed --out plan.json`
+  evenkeel bucket plan --lengths pairs.csv --column en,de --pair apart --table pairs-table.csv --ranks 8 --out plan.json`
 }
 
 // planned is the JSON document of plan and simulate.
@@ -113,7 +111,6 @@ type planned struct {
 	Anchors           []float64      `json:"anchors"`
 	PlanSeconds       float64        `json:"plan_seconds"`
 	Mixing            float64        `json:"mixing"`
-	Packed            bool           `json:"packed,omitempty"`
 	Pairs             bool           `json:"pairs,omitempty"`
 	FreeCut           bool           `json:"free_cut,omitempty"`
 	MeetAgain         *float64       `json:"meet_again,omitempty"`        // share of pairs in a step
@@ -140,7 +137,7 @@ type curvePoint struct {
 	MeetAgain    float64 `json:"meet_again"`
 }
 
-func (c *planCmd) config(given []string) (bucket.Config, error) {
+func (c *planCmd) config() (bucket.Config, error) {
 	f, err := c.ranksFlags.config()
 	if err != nil {
 		return f, err
@@ -149,21 +146,15 @@ func (c *planCmd) config(given []string) (bucket.Config, error) {
 		return f, badinput.Errorf("the number of ranks is missing: give --ranks, --speeds or --cluster")
 	}
 	f.Mixing, f.MicroBatches, f.MaxSamples, f.MaxTokens = &c.Mixing, c.MicroBatches, c.MaxSamples, c.MaxTokens
-	if c.Packed && !slices.Contains(given, "mixing") {
-		f.Mixing = nil
-	}
 	f.Overlong, f.PadTo, f.BatchMultiple = c.Overlong, c.PadTo, c.BatchMultiple
 	return f, nil
 }
 
 // Run runs the command.
 func (c *planCmd) Run(a *cli.App) error {
-	f, err := c.config(a.Given)
+	f, err := c.config()
 	if err != nil {
 		return err
-	}
-	if c.Packed && c.Curve {
-		return badinput.Errorf("--curve: packed batches are in random order, whatever --mixing is; leave it out")
 	}
 	if err := cli.CheckFiles([]cli.File{cli.FileFlag("--lengths", c.Lengths), cli.FileFlag("--table", c.Table)}, []cli.File{cli.FileFlag("--out", c.Out)}); err != nil {
 		return err
@@ -173,17 +164,20 @@ func (c *planCmd) Run(a *cli.App) error {
 		return err
 	}
 	begun := time.Now()
-	planner, err := in.plan(f, c.Packed)
+	planner, err := in.plan(f)
 	if err != nil {
 		return err
 	}
 	took, p := time.Since(begun).Seconds(), planner.File()
+	if c.Column != "" || c.Scale != 0 || slices.Contains(a.Given, "pair") {
+		p.Read = &bucket.Reading{Column: c.Column, Pair: c.Pair, Scale: c.Scale}
+	}
 	if c.Out != "" {
 		if err := cli.WriteFile(c.Out, p.Write); err != nil {
 			return err
 		}
 	}
-	d := planned{Score: p.Score, LowerBoundSeconds: p.LowerBoundSeconds, Anchors: p.Anchors, PlanSeconds: took, Mixing: p.Mixing, Packed: p.Packed, Pairs: p.Pairs, FreeCut: p.FreeCut, Prediction: p.Prediction, Tile: p.Tile,
+	d := planned{Score: p.Score, LowerBoundSeconds: p.LowerBoundSeconds, Anchors: p.Anchors, PlanSeconds: took, Mixing: p.Mixing, Pairs: p.Pairs, FreeCut: p.FreeCut, Prediction: p.Prediction, Tile: p.Tile,
 		Samples: p.Samples, Ranks: p.Ranks, Bands: p.Bands, Out: c.Out, BatchesPerStep: planner.StepBatches(), Columns: c.chosen}
 	of := planner.Of(in.lengths)
 	d.SamplesPerStep, d.TokensPerStep = of.StepSamples, of.StepTokens
@@ -217,7 +211,7 @@ func curve(a *cli.App, in *data, f bucket.Config) (out []curvePoint, err error) 
 			return nil, err
 		}
 		f.Mixing = &m
-		p, err := in.plan(f, false)
+		p, err := in.plan(f)
 		if err != nil {
 			return nil, err
 		}
@@ -270,9 +264,6 @@ func (c *planCmd) print(a *cli.App, p planned) error {
 	if p.FreeCut {
 		fmt.Fprintln(a.Out, "Batches are cut for the least work, not to the anchor duration, which makes the epoch shorter.")
 	}
-	if p.Packed {
-		fmt.Fprintln(a.Out, "Packed: the samples of a batch lie end to end; the trainer's collator must lay them so (see docs/guides/bucket.md).")
-	}
 	how := map[string]string{"fit": "a least-squares fit of the table", "isotonic": "interpolation in the table, made monotonic in batch and length"}[p.Prediction]
 	if p.Tile > 0 {
 		how += fmt.Sprintf(", in whole tiles of %d tokens", p.Tile)
@@ -286,11 +277,7 @@ func (c *planCmd) print(a *cli.App, p planned) error {
 		fmt.Fprintf(a.Out, "Lengths of the table that are left out, one at a time, are predicted %.1f%% off, at worst (%s) %.1f%%.\n", 100*h.Median, worst, 100*h.Worst)
 	}
 	if c.Out != "" {
-		columns := ""
-		if c.Column != "" {
-			columns = " --column " + c.Column
-		}
-		fmt.Fprintf(a.Out, "Written to %s. Next: evenkeel bucket schedule --plan %s --lengths %s%s --out schedule.jsonl\n", c.Out, c.Out, c.Lengths, columns)
+		fmt.Fprintf(a.Out, "Written to %s. Next: evenkeel bucket schedule --plan %s --lengths %s --out schedule.jsonl\n", c.Out, c.Out, c.Lengths)
 	}
 	return nil
 }

@@ -9,7 +9,6 @@ import (
 
 	"evenkeel/bucket"
 	"evenkeel/bucket/lengthfile"
-	"evenkeel/bucket/packed"
 	"evenkeel/bucket/paired"
 	"evenkeel/bucket/plain"
 	"evenkeel/bucket/stepcost"
@@ -21,7 +20,7 @@ import (
 type lengthsFlags struct {
 	Lengths string  `help:"File with one length per sample: text with one per line, or CSV, plain or .gz. - reads standard input." placeholder:"FILE"`
 	Column  string  `help:"Column, by name or by number from 1; two columns (source,target) make a pair. Default: the first; with --pair apart the first two." placeholder:"NAME[,NAME]"`
-	Pair    string  `help:"What a pair is: sum (one sequence), max (both padded to the longer), or apart (each padded to the longest of its own in the batch). Default: ${default}." enum:"sum,max,apart" default:"sum"`
+	Pair    string  `help:"What a pair is: sum (one sequence), max (both padded to the longer), product (the sides of an image in patches), or apart (each padded to the longest of its own in the batch). Default: ${default}." enum:"sum,max,product,apart" default:"sum"`
 	Scale   float64 `help:"Multiply each number, then round up: 100 turns seconds into frames of 10 ms." placeholder:"X"`
 
 	chosen *columns // the columns read where none was named
@@ -113,26 +112,18 @@ func readData(a *cli.App, t *tableFlags, f *lengthsFlags) (d data, err error) {
 	return d, err
 }
 
-// plan plans in the mode that fits the data, or packed.
-func (d *data) plan(f bucket.Config, endToEnd bool) (bucket.Planner, error) {
-	switch {
-	case d.pairs != nil && endToEnd:
-		return nil, badinput.Errorf("packed: samples of two lengths cannot lie end to end; plan their sum with --pair sum, or leave packed out")
-	case d.pairs != nil:
+// plan plans in the mode that fits the data.
+func (d *data) plan(f bucket.Config) (bucket.Planner, error) {
+	if d.pairs != nil {
 		return paired.Make(d.pairs, d.both, f)
-	case endToEnd:
-		return packed.Make(d.lengths, d.cost, f)
 	}
 	return plain.Make(d.lengths, d.cost, f)
 }
 
 // bind joins a plan that was read with its lengths.
 func bind(p *bucket.Plan, l bucket.Lengths, pairs *paired.Pairs) (bucket.Planner, error) {
-	switch {
-	case pairs != nil:
+	if pairs != nil {
 		return paired.Bind(p, pairs)
-	case p.Packed:
-		return packed.Bind(p, l)
 	}
 	return plain.Bind(p, l)
 }

@@ -1,6 +1,7 @@
 package bucket
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -27,7 +28,7 @@ type scheduleCmd struct {
 func (*scheduleCmd) Help() string {
 	return `One line per batch: step, rank, weight (of the batch's mean loss) and positions of the samples. A rank with several batches in a step
 accumulates their gradients. The same plan, lengths, seed and epoch give the same bytes on every machine. The ranks are those of the plan,
-or of --ranks, --speeds or --cluster; with --resume they share the rest of the epoch.
+or of --ranks, --speeds or --cluster; with --resume they share the rest of the epoch. Column, pair and scale are those of the plan.
 
 Examples:
 
@@ -56,6 +57,12 @@ func (c *scheduleCmd) Run(a *cli.App) error {
 			return badinput.Errorf("--pair %s: the plan pads sources and targets apart; leave the flag out", c.Pair)
 		}
 		c.Pair = apart
+	}
+	if r := p.Read; r != nil { // a flag that is given goes before
+		c.Column, c.Scale = cmp.Or(c.Column, r.Column), cmp.Or(c.Scale, r.Scale)
+		if !slices.Contains(a.Given, "pair") {
+			c.Pair = r.Pair
+		}
 	}
 	l, pairs, err := c.lengthsFlags.read(a)
 	if err != nil {

@@ -65,7 +65,7 @@ func (c *simulateCmd) Run(a *cli.App) error {
 		return err
 	}
 	begun := time.Now()
-	planner, err := in.plan(f, r.Header.Packed)
+	planner, err := in.plan(f)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,317 @@
+// Package even divides a batch of samples among ranks so that all finish together. python/evenkeel/bucket/partition.py does the same,
+// number for number; internal/vectors/bucket-partition.json holds what both give.
+package even
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"evenkeel/bucket/internal/input"
+)
+
+// Options of Partition. Zero values mean the default.
+type Options struct {
+	// Free: ranks wait for one another at the end of the batch only, as under data parallelism that accumulates gradients. Then the batch
+	// takes as long as its slowest rank, and ranks may have unequal numbers of micro-batches. Without it all have equally many and wait
+	// after each, as where a model is sharded: the batch takes the sum over micro-batches of the slowest rank.
+	Free bool
+	// MicroBatches of a rank; more where the memory needs them and, with Free, fewer where it does not. 0: 1.
+	MicroBatches int
+	Sizes        []float64 // what each sample takes of the memory, at least 0; nil: 1
+	Memory       []float64 // most of a micro-batch, per rank, above 0; nil: no limit
+	// Padded: a micro-batch costs and takes its number of samples times its largest sample; else the sum of its samples.
+	Padded bool
+	Fixed  float64 // cost of a micro-batch beside its samples, at least 0
+}
+
+const (
+	rounding = 1e-9 // relative
+	enough   = 1e-3 // relative: a slot as near to even is left alone
+	worth    = 5e-3 // relative: what another micro-batch of each rank must save
+)
+
+// Partition divides samples among ranks: for each rank its micro-batches, as rising positions in costs. Costs are at least 0: seconds on a rank of speed 1,
+// or anything in proportion; speeds are above 0. No micro-batch is empty unless there are fewer samples than micro-batches, or none that fits.
+//
+// The longest sample is placed first, each where it ends soonest (LPT: Graham, Bounds on multiprocessing timing anomalies, 1969); padded, the samples are
+// cut in order of their cost. Then single samples are exchanged while that shortens the batch.
+func Partition(costs, speeds []float64, o Options) ([][][]int, error) {
+	b, err := newBatch(costs, speeds, o)
+	if err != nil {
+		return nil, err
+	}
+	least := math.Inf(1)
+	var best [][]int
+	for ; ; b.steps++ {
+		took, ok := b.divide()
+		if ok && best != nil && took >= least*(1-worth) {
+			break
+		}
+		if ok {
+			least, best = took, b.members
+		}
+		if o.Memory == nil {
+			break
+		}
+	}
+	b.members = best
+	return b.result(), nil
+}
+
+// batch is a division. Micro-batch k of rank r is bin k x ranks + r. A unit is what ranks wait for: a bin or, with Free, a rank. A slot has a unit of each rank.
+type batch struct {
+	Options
+	c, s, v, m []float64 // costs, sizes; speeds, memory of ranks
+	ranks      int
+	steps      int     // bins of a rank
+	order      []int   // of the samples, the costliest first
+	members    [][]int // of each bin
+}
+
+func newBatch(costs, speeds []float64, o Options) (*batch, error) {
+	n, ranks := len(costs), len(speeds)
+	b := &batch{Options: o, c: costs, v: speeds, s: o.Sizes, m: o.Memory, ranks: ranks, steps: max(1, o.MicroBatches)}
+	if b.s == nil {
+		b.s = slices.Repeat([]float64{1}, n)
+	}
+	if b.m == nil {
+		b.m = slices.Repeat([]float64{math.Inf(1)}, ranks)
+	}
+	switch {
+	case ranks == 0:
+		return nil, input.Errorf("speeds: give one per rank")
+	case len(b.s) != n:
+		return nil, input.Errorf("sizes: %d of them for %d samples", len(b.s), n)
+	case len(b.m) != ranks:
+		return nil, input.Errorf("memory: %d limits for %d ranks", len(b.m), ranks)
+	case o.MicroBatches < 0 || !(o.Fixed >= 0) || math.IsInf(o.Fixed, 0):
+		return nil, input.Errorf("micro-batches %d, fixed %v: must not be below 0", o.MicroBatches, o.Fixed)
+	}
+	for _, f := range []struct {
+		name, of string
+		all      []float64
+		zero     bool
+	}{{"costs", "sample", costs, true}, {"sizes", "sample", b.s, true}, {"speeds", "rank", speeds, false}, {"memory", "rank", o.Memory, false}} {
+		for i, x := range f.all {
+			if !(x >= 0) || math.IsInf(x, 0) || x == 0 && !f.zero {
+				return nil, input.Errorf("%s: %s %d has %v; must be a number %s 0", f.name, f.of, i, x, map[bool]string{true: "from", false: "above"}[f.zero])
+			}
+		}
+	}
+	for i, x := range b.s {
+		if most := slices.Max(b.m); x > most {
+			return nil, input.Errorf("sizes: sample %d takes %g, and a micro-batch holds %g: leave it out, cut it, or raise memory", i, x, most)
+		}
+	}
+	b.order = make([]int, n)
+	for i := range b.order {
+		b.order[i] = i
+	}
+	slices.SortFunc(b.order, func(i, j int) int { return cmp.Or(cmp.Compare(b.c[j], b.c[i]), cmp.Compare(b.s[j], b.s[i]), i-j) })
+	if !o.Padded && o.Memory != nil && n > 0 { // each rank has room for its share
+		most := 0.0
+		for r, v := range b.v {
+			most = max(most, v/b.m[r])
+		}
+		b.steps = max(b.steps, int(math.Ceil(sum(b.s)/sum(b.v)*most*(1-rounding))))
+	}
+	return b, nil
+}
+
+func sum(x []float64) (total float64) {
+	for _, v := range x {
+		total += v
+	}
+	return total
+}
+
+func (b *batch) speed(bin int) float64 { return b.v[bin%b.ranks] }
+func (b *batch) room(bin int) float64  { return b.m[bin%b.ranks] }
+
+// divide divides by the present number of micro-batches. It returns the seconds of the batch; false if it does not fit.
+func (b *batch) divide() (least float64, ok bool) {
+	var starts [][][]int
+	var best [][]int
+	switch {
+	case b.Padded:
+		starts = b.cut()
+	case b.place() || b.firstFit():
+		starts = [][][]int{b.members}
+	}
+	for _, b.members = range starts {
+		b.fill()
+		if took := b.exchange(); !ok || took < least {
+			least, best, ok = took, b.members, true
+		}
+	}
+	if ok {
+		b.members = best
+	}
+	return least, ok
+}
+
+// durations are what each slot would last if the work could be divided at will, the longest first: samples that alone last longer make theirs longer, one
+// a fastest rank.
+func (b *batch) durations() (out []float64) {
+	fastest, like := slices.Max(b.v), 0
+	for _, v := range b.v {
+		if v == fastest {
+			like++
+		}
+	}
+	left, speed := 0.0, sum(b.v)
+	for _, i := range b.order {
+		left += b.c[i]
+	}
+	left += float64(b.Fixed * float64(b.ranks*b.steps))
+	for k := range b.steps {
+		even, alone := left/(speed*float64(b.steps-k)), 0.0
+		if k*like < len(b.order) {
+			alone = (b.Fixed + b.c[b.order[k*like]]) / fastest
+		}
+		if alone <= even {
+			return append(out, slices.Repeat([]float64{even}, b.steps-k)...)
+		}
+		out = append(out, alone)
+		left = max(0, left-float64(alone*speed))
+	}
+	return out
+}
+
+// place gives each sample to the bin that would end first, counted back from the end of its slot.
+func (b *batch) place() bool {
+	durations := b.durations()
+	longest := slices.Max(durations)
+	b.members = make([][]int, b.ranks*b.steps)
+	load, used := slices.Repeat([]float64{b.Fixed}, len(b.members)), make([]float64, len(b.members))
+	for _, i := range b.order {
+		to, first := -1, math.Inf(1)
+		for k := range b.members {
+			if used[k]+b.s[i] <= b.room(k) {
+				if end := (longest - durations[k/b.ranks]) + (load[k]+b.c[i])/b.speed(k); end < first {
+					to, first = k, end
+				}
+			}
+		}
+		if to < 0 {
+			return false
+		}
+		load[to], used[to], b.members[to] = load[to]+b.c[i], used[to]+b.s[i], append(b.members[to], i)
+	}
+	return true
+}
+
+func (b *batch) firstFit() bool {
+	b.members = make([][]int, b.ranks*b.steps)
+	used := make([]float64, len(b.members))
+	bySize := make([]int, len(b.s))
+	for i := range bySize {
+		bySize[i] = i
+	}
+	slices.SortFunc(bySize, func(i, j int) int { return cmp.Or(cmp.Compare(b.s[j], b.s[i]), i-j) })
+	for _, i := range bySize {
+		k := 0
+		for k < len(used) && used[k]+b.s[i] > b.room(k) {
+			k++
+		}
+		if k == len(used) {
+			return false
+		}
+		used[k], b.members[k] = used[k]+b.s[i], append(b.members[k], i)
+	}
+	return true
+}
+
+// unit is the unit of a bin.
+func (b *batch) unit(bin int) int {
+	if b.Free {
+		return bin % b.ranks
+	}
+	return bin
+}
+
+// samples of a unit.
+func (b *batch) samples(unit int) (n int) {
+	for k := range b.members {
+		if b.unit(k) == unit {
+			n += len(b.members[k])
+		}
+	}
+	return n
+}
+
+// fill gives a unit without samples the cheapest sample that another can spare.
+func (b *batch) fill() {
+	units := len(b.members)
+	if b.Free {
+		units = b.ranks
+	}
+	for u := range units {
+		if b.samples(u) > 0 {
+			continue
+		}
+		for _, i := range slices.Backward(b.order) {
+			a := slices.IndexFunc(b.members, func(m []int) bool { return slices.Contains(m, i) })
+			if b.s[i] <= b.room(u) && b.samples(b.unit(a)) > 1 {
+				b.members[a] = slices.DeleteFunc(b.members[a], func(k int) bool { return k == i })
+				b.members[u] = append(b.members[u], i)
+				break
+			}
+		}
+	}
+}
+
+// result is the division by rank. With Free, a rank has no empty bins and, if samples are not padded, as few as first fit finds.
+func (b *batch) result() [][][]int {
+	out := make([][][]int, b.ranks)
+	for r := range out {
+		own := [][]int{}
+		for k := r; k < len(b.members); k += b.ranks {
+			m := append([]int{}, b.members[k]...)
+			if slices.Sort(m); len(m) > 0 || !b.Free {
+				own = append(own, m)
+			}
+		}
+		if b.Free && !b.Padded {
+			if merged := b.merged(r, own); len(merged) < len(own) {
+				own = merged
+			}
+		}
+		slices.SortStableFunc(own, func(p, q []int) int { return cmp.Compare(b.price(q, b.c), b.price(p, b.c)) })
+		out[r] = own
+	}
+	return out
+}
+
+func (b *batch) merged(r int, own [][]int) (out [][]int) {
+	all := slices.Concat(own...)
+	slices.SortFunc(all, func(i, j int) int { return cmp.Or(cmp.Compare(b.s[j], b.s[i]), i-j) })
+	for _, i := range all {
+		k := slices.IndexFunc(out, func(m []int) bool { return b.price(append(slices.Clone(m), i), b.s) <= b.m[r] })
+		if k < 0 {
+			k, out = len(out), append(out, nil)
+		}
+		out[k] = append(out[k], i)
+	}
+	for _, m := range out {
+		slices.Sort(m)
+	}
+	return out
+}
+
+// price is what samples cost or take.
+func (b *batch) price(samples []int, x []float64) (total float64) {
+	if b.Padded {
+		for _, i := range samples {
+			total = max(total, x[i])
+		}
+		return float64(len(samples)) * total
+	}
+	samples = slices.Clone(samples)
+	slices.Sort(samples)
+	for _, i := range samples {
+		total += x[i]
+	}
+	return total
+}

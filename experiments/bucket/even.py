@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""How long batches of random samples last on unequal ranks, divided by evenkeel.bucket.partition and by other systems: their own code, not rewritten.
+
+    python experiments/bucket/even.py --prime-rl src/prime_rl/trainer/batch.py --verl verl/utils/seqlen_balancing.py
+
+The files are those of the projects' repositories; transformers is the one installed. A batch has so many samples for each rank. Packed, a micro-batch
+holds 16,384 tokens; padded, ranks make four micro-batches. A sample of n tokens costs n + n*n/8192. The time of a batch is the sum over micro-batches of the
+slowest rank; it is divided by the larger of the work over the sum of speeds and the longest sample on the fastest rank. Means of 20 batches of
+each set of lengths, the same for all rules, with the half width of a 95% interval."""
+
+import argparse
+import ast
+import heapq
+import math
+import os
+import random
+import statistics
+import sys
+import time
+from dataclasses import dataclass, field
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../python"))
+from evenkeel.bucket.partition import partition
+
+TOKENS, MICRO, BATCHES = 16384, 4, 20
+SETS = {
+    "lognormal .8": lambda r: r.lognormvariate(math.log(400), .8),
+    "lognormal 1.2": lambda r: r.lognormvariate(math.log(800), 1.2),
+    "lognormal 1.7": lambda r: r.lognormvariate(math.log(380), 1.7),
+    "pareto 1.05": lambda r: 150 * r.paretovariate(1.05),
+    "two peaks": lambda r: r.gauss(300, 60) if r.random() < .9 else r.gauss(6000, 800),
+    "uniform": lambda r: r.uniform(100, 4000),
+}
+SPEEDS = {"8 equal": [1.0] * 8, "1, 1, 1, 0.5": [1.0, 1.0, 1.0, .5], "4 of 1, 4 of 0.4": [1.0] * 4 + [.4] * 4}
+
+
+def cost(n):
+    return n + n * n / 8192
+
+
+def load(path, *names):
+    """Functions and classes of a file whose imports are not installed."""
+    space = {"heapq": heapq, "dataclass": dataclass, "field": field, "__name__": __name__}
+    with open(path) as f:
+        tree = ast.parse(f.read())
+    tree.body = [n for n in tree.body if isinstance(n, (ast.FunctionDef, ast.ClassDef)) and n.name in names]
+    tree.body.insert(0, ast.parse("from __future__ import annotations").body[0])
+    exec(compile(tree, path, "exec"), space)
+    return space
+
+
+class Sample:
+    """What prime-rl packs: it reads the tokens' number and whether there are images."""
+
+    mm_kwargs = routed_experts = None
+
+    def __init__(self, i, n):
+        self.i, self.input_ids = i, range(n)
+
+
+def prime(path):
+    names = "_WeightedSet", "_KKState", "_karmarkar_karp", "_partition_loads", "_refine_by_swapping", "balanced_partition", "_MicroBatchBin", "_is_multimodal_sample", "_expand_bins_by_splitting", "packed_samples_into_micro_bs"
+    peer = load(path, *names)
+    peer["_materialize_bin"] = lambda content: [s.i for s in content.samples]
+
+    def divide(lengths, ranks):
+        price = lambda ns: sum(8192 * n + n * n for n in ns)
+        bins = peer["packed_samples_into_micro_bs"]([Sample(i, n) for i, n in enumerate(lengths)], TOKENS, ranks, price)
+        bins += [[] for _ in range(-len(bins) % ranks)]
+        parts = peer["balanced_partition"]([price([lengths[i] for i in b]) for b in bins], ranks)
+        return [[bins[k] for k in p] for p in parts]
+
+    return divide
+
+
+def verl(path):
+    peer = load(path, "karmarkar_karp", "get_seqlen_balanced_partitions")
+    balanced = peer["get_seqlen_balanced_partitions"]
+
+    def divide(lengths, ranks):
+        work = [8192 * n + n * n for n in lengths]
+        own = balanced(work, ranks, True)
+        steps = max(math.ceil(sum(lengths[i] for i in p) / TOKENS) for p in own)
+        while True:  # its micro-batches may exceed the limit, and are then made anew with one more
+            out = [[[p[k] for k in m] for m in balanced([work[i] for i in p], steps, False)] for p in own]
+            if all(sum(lengths[i] for i in m) <= TOKENS for p in out for m in p):
+                return out
+            steps += 1
+
+    return divide
+
+
+def transformers(lengths, ranks):
+    from transformers.trainer_pt_utils import BatchRebalanceSampler
+
+    class Same(BatchRebalanceSampler):
+        QUADRATIC_COST_COEF = 1 / 8192
+
+    return Same(lengths, len(lengths), ranks, MICRO)._assign(range(len(lengths)), lengths)
+
+
+def seconds(parts, lengths, speeds, padded, free):
+    """Aligned as it is best for each rule: every rank's longest micro-batches together. free: ranks wait at the end alone."""
+    rows = []
+    for p, v in zip(parts, speeds):
+        each = [(len(m) * cost(max(lengths[i] for i in m)) if padded else sum(cost(lengths[i]) for i in m)) / v if m else 0.0 for m in p]
+        rows.append(sorted(each, reverse=True))
+    steps = max(map(len, rows))
+    if free:
+        return max(map(sum, rows)), steps
+    return sum(max(r[k] if k < len(r) else 0.0 for r in rows) for k in range(steps)), steps
+
+
+def main():
+    args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    args.add_argument("--prime-rl", required=True)
+    args.add_argument("--verl", required=True)
+    args.add_argument("--free", action="store_true", help="ranks wait for one another at the end of a batch, not after each micro-batch; packed alone")
+    args.add_argument("--padded", action="store_true", help="only padded micro-batches")
+    args.add_argument("--each", type=int, default=32, help="samples of a rank in a batch")
+    args = args.parse_args()
+    peers = {"prime-rl": prime(args.prime_rl), "verl": verl(args.verl)}
+    for padded in (False, True)[args.padded:2 - args.free]:
+        rules = {"transformers": transformers} if padded else peers
+        print("padded" if padded else "packed", "| speeds | lengths |", " | ".join([*rules, "evenkeel"]), "| micro-batches | ms")
+        for name, speeds in SPEEDS.items():
+            for kind, draw in SETS.items():
+                r, rows, took, steps = random.Random(1), {k: [] for k in [*rules, "evenkeel"]}, 0.0, []
+                for _ in range(BATCHES):
+                    lengths = [max(16, min(8192, int(draw(r)))) for _ in range(args.each * len(speeds))]
+                    costs = [cost(n) for n in lengths]
+                    bound = max(sum(costs) / sum(speeds), max(costs) / max(speeds))
+                    for rule, divide in rules.items():
+                        rows[rule].append(seconds(divide(lengths, len(speeds)), lengths, speeds, padded, args.free)[0] / bound)
+                    begun = time.perf_counter()
+                    more = {"micro_batches": MICRO, "padded": True} if padded else {"sizes": lengths, "memory": TOKENS}
+                    parts = partition(costs, speeds, "free" if args.free else "equal", **more)
+                    took += time.perf_counter() - begun
+                    if sorted(i for p in parts for m in p for i in m) != list(range(len(lengths))) or not args.free and len({len(p) for p in parts}) > 1:
+                        raise SystemExit("evenkeel lost a sample, or counts differ")
+                    s, k = seconds(parts, lengths, speeds, padded, args.free)
+                    rows["evenkeel"].append(s / bound)
+                    steps.append(k)
+                cells = [f"{statistics.mean(x):.4f} ±{1.96 * statistics.stdev(x) / len(x) ** .5:.4f}" for x in rows.values()]
+                print(f"{name} | {kind} |", " | ".join(cells), f"| {statistics.mean(steps):.1f} | {1000 * took / BATCHES:.0f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

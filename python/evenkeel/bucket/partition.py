@@ -1,0 +1,335 @@
+"""Divides a batch of samples among ranks so that all finish together. bucket/even does the same, number for number."""
+
+import math
+
+import numpy
+
+_ROUNDING = 1e-9  # relative
+_ENOUGH = 1e-3  # relative: a slot as near to even is left alone
+_BEAM, _PADDING = 12, 1.1  # beginnings that are kept; what padding adds to the work that is left
+_WORTH = 5e-3  # relative: what another micro-batch of each rank must save
+
+
+def partition(costs, speeds, counts="equal", *, micro_batches=1, sizes=None, memory=None, padded=False, fixed=0.0):
+    """Divides samples among ranks: for each rank its micro-batches, as rising positions in costs.
+
+    costs          one per sample, at least 0: seconds on a rank of speed 1, or anything in proportion
+    speeds         one per rank, above 0
+    counts         "equal": all ranks have equally many micro-batches and wait for one another after each, as under FSDP. The time of the batch is the
+                   sum over micro-batches of the slowest rank. "free": ranks wait at the end only, as under DDP with no_sync. The time is that of the
+                   slowest rank, and ranks may differ in their micro-batches
+    micro_batches  of a rank; more where the memory needs them, and with "free" fewer where it does not
+    sizes, memory  what each sample takes of the memory (default: 1), and the most of a micro-batch: a number, or one per rank
+    padded         a micro-batch costs and takes its number of samples times its largest sample; else the sum of its samples
+    fixed          cost of a micro-batch beside its samples
+
+    No micro-batch is empty unless there are fewer samples than micro-batches, or none that fits. The longest sample is placed first, each where it
+    ends soonest (LPT: Graham, Bounds on multiprocessing timing anomalies, 1969); padded, the samples are cut in order of their cost. Then single samples are
+    exchanged while that shortens the batch."""
+    b = _Batch(costs, speeds, counts, micro_batches, sizes, memory, padded, fixed)
+    seconds, best = math.inf, None
+    while (found := b.divide()) is None or found[0] < seconds * (1 - _WORTH):
+        if found is not None:
+            seconds, best = found
+        if memory is None:
+            break
+        b.steps += 1
+    b.members = best
+    return b.result()
+
+
+def _numbers(values, name, least, of):
+    out = numpy.array(values, float)
+    if out.ndim != 1:
+        raise ValueError(f"{name}: give one number per {of}")
+    wrong = numpy.flatnonzero(~((out >= 0) & (out < math.inf)) if least else ~((out > 0) & (out < math.inf)))
+    if len(wrong):
+        raise ValueError(f"{name}: {of} {wrong[0]} has {out[wrong[0]]}; must be a number {'from' if least else 'above'} 0")
+    return out
+
+
+class _Batch:
+    """Micro-batch k of rank r is bin k*ranks + r. A unit is what ranks wait for: a bin if counts are equal, else a rank. A slot has a unit of each rank."""
+
+    def __init__(self, costs, speeds, counts, steps, sizes, memory, padded, fixed):
+        if counts not in ("equal", "free"):
+            raise ValueError(f"counts {counts!r}: must be equal or free")
+        if steps < 1 or not 0 <= fixed < math.inf:
+            raise ValueError(f"micro_batches {steps}, fixed {fixed}: give a whole number from 1, and a number from 0")
+        self.c, self.v = _numbers(costs, "costs", True, "sample"), _numbers(speeds, "speeds", False, "rank")
+        n, self.ranks = len(self.c), len(self.v)
+        if self.ranks < 1:
+            raise ValueError("speeds: give one per rank")
+        self.s = numpy.ones(n) if sizes is None else _numbers(sizes, "sizes", True, "sample")
+        if len(self.s) != n:
+            raise ValueError(f"sizes: {len(self.s)} of them for {n} samples")
+        self.m = numpy.full(self.ranks, math.inf)
+        if memory is not None:
+            self.m = _numbers(numpy.broadcast_to(memory, self.ranks) if numpy.ndim(memory) == 0 else memory, "memory", False, "rank")
+        if len(self.m) != self.ranks:
+            raise ValueError(f"memory: {len(self.m)} limits for {self.ranks} ranks")
+        self.free, self.padded, self.fixed, self.steps = counts == "free", padded, fixed, steps
+        if n and self.s.max() > self.m.max():
+            i = int(numpy.argmax(self.s > self.m.max()))
+            raise ValueError(f"sizes: sample {i} takes {self.s[i]:g}, and a micro-batch holds {self.m.max():g}: leave it out, cut it, or raise memory")
+        self.order = numpy.lexsort((numpy.arange(n), -self.s, -self.c))
+        if not padded and memory is not None and n:  # each rank has room for its share
+            self.steps = max(steps, math.ceil(_sum(self.s) / _sum(self.v) * float((self.v / self.m).max()) * (1 - _ROUNDING)))
+
+    def divide(self):
+        """Divides by the present number of micro-batches. The seconds of the batch and its bins; None if it does not fit."""
+        self.speed, self.room = numpy.tile(self.v, self.steps), numpy.tile(self.m, self.steps)
+        found = []
+        for self.members in self._cut() if self.padded else self._place() or self._first_fit():
+            self._fill()
+            found.append((self._improve(), self.members))
+        return min(found, key=lambda f: f[0], default=None)
+
+    # The first division.
+
+    def _durations(self):
+        """What each slot lasts if the work could be divided at will, the longest first: samples that alone last longer make theirs longer, one a fastest rank."""
+        c, fastest = self.c[self.order], self.v.max()
+        like, speed = int((self.v == fastest).sum()), _sum(self.v)
+        left, out = _sum(c) + self.fixed * self.ranks * self.steps, []
+        for k in range(self.steps):
+            even = left / (speed * (self.steps - k))
+            alone = (self.fixed + c[k * like]) / fastest if k * like < len(c) else 0.0
+            if alone <= even:
+                return out + [even] * (self.steps - k)
+            out.append(alone)
+            left = max(0.0, left - alone * speed)
+        return out
+
+    def _place(self):
+        durations = self._durations()
+        ahead = numpy.repeat([max(durations) - t for t in durations], self.ranks)
+        bins = self.ranks * self.steps
+        self.members, load, used = [[] for _ in range(bins)], numpy.full(bins, float(self.fixed)), numpy.zeros(bins)
+        for i in self.order:
+            ends = numpy.where(used + self.s[i] <= self.room, ahead + (load + self.c[i]) / self.speed, math.inf)
+            b = int(numpy.argmin(ends))
+            if ends[b] == math.inf:
+                return []
+            self._put(i, b, load, used)
+        return [self.members]
+
+    def _first_fit(self):
+        bins = self.ranks * self.steps
+        self.members, load, used = [[] for _ in range(bins)], numpy.zeros(bins), numpy.zeros(bins)
+        for i in numpy.lexsort((numpy.arange(len(self.s)), -self.s)):
+            fits = used + self.s[i] <= self.room
+            if not fits.any():
+                return []
+            self._put(i, int(numpy.argmax(fits)), load, used)
+        return [self.members]
+
+    def _put(self, i, b, load, used):
+        load[b] += self.c[i]
+        used[b] += self.s[i]
+        self.members[b].append(int(i))
+
+    def _cut(self):
+        """Cuts the samples from the costliest down, within a slot the fastest rank first: so that each slot lasts as long in all ranks, and so that all bins
+        last equally long. The first is a beam search: a slot may last more or less than an even share of what is left, and those beginnings are
+        kept that leave the least."""
+        n, speed, quick = len(self.order), _sum(self.v), sorted(range(self.ranks), key=lambda r: -self.v[r])
+        self._c = self.c[self.order].tolist()
+        self._s = numpy.maximum.accumulate(self.s[self.order][::-1])[::-1].tolist()  # the largest from there on
+        work = [0.0]
+        for x in reversed(self._c):
+            work.append(work[-1] + x)
+        work.reverse()
+        beam = [(0.0, 0, [])]  # seconds, samples taken, and how many each bin has
+        for left in range(self.steps, 0, -1):
+            found = {}
+            for spent, at, counts in beam:
+                even = (work[at] + self.fixed * self.ranks * left) / (speed * left)
+                alone = (self.fixed + self._c[at]) / self.v[quick[0]] if at < n else 0.0
+                cuts = [self._take(at, max(alone, even * (1 + d / 32)), quick, left * self.ranks) for d in range(-8, 17)] if left > 1 else [self._all(at, quick)]
+                for took, to, new in filter(None, cuts):
+                    if to not in found or spent + took < found[to][0]:
+                        found[to] = spent + took, to, counts + new
+            beam = sorted(found.values(), key=lambda b: (b[0] + _PADDING * work[b[1]] / speed, b[1]))[:_BEAM]
+        out = [self._dealt(min(done)[2], quick, False)] if (done := [b for b in beam if b[1] == n]) else []
+        if even := self._all(0, quick * self.steps):
+            out.append(self._dealt(even[2], quick, True))
+        return out
+
+    def _take(self, at, duration, ranks, bins):
+        """The seconds, the end and the counts of a bin of each rank, of up to a duration, of the samples from a place on, of which there are as many bins to fill."""
+        c, s, n, took, counts = self._c, self._s, len(self._c), 0.0, []
+        for i, r in enumerate(ranks):
+            count = 0
+            if at < n:
+                spare, room = n - at - (bins - i - 1), self.v[r] * duration - self.fixed  # the others get one at least
+                count = n if c[at] * n <= room else math.floor(room / c[at] + _ROUNDING)
+                count = max(1, min(count, spare))
+                if s[at] * count > self.m[r]:
+                    count = math.floor(self.m[r] / s[at] + _ROUNDING)
+                if count:
+                    took = max(took, (self.fixed + count * c[at]) / self.v[r])
+            counts.append(count)
+            at += count
+        return took, at, counts
+
+    def _all(self, at, ranks):
+        """As _take, by the shortest duration that leaves no sample."""
+        n = len(self._c)
+        if at == n:
+            return 0.0, at, [0] * len(ranks)
+        low, high = 0.0, (self.fixed + self._c[at] * (n - at)) / float(self.v.min())
+        best = self._take(at, high, ranks, len(ranks))
+        if best[1] < n:
+            return None
+        for _ in range(30):
+            middle = (low + high) / 2
+            found = self._take(at, middle, ranks, len(ranks))
+            low, high, best = (middle, high, best) if found[1] < n else (low, middle, found)
+        return best
+
+    def _dealt(self, counts, quick, sort):
+        """The bins of a cut. sort: among ranks alike, those that last longest share a slot."""
+        at, own, members = 0, {}, [[] for _ in counts]
+        for b, count in enumerate(counts):
+            r = quick[b % self.ranks]
+            own.setdefault((self.v[r], self.m[r]), []).append((self._c[at] * count if count else 0.0, b // self.ranks * self.ranks + r, self.order[at:at + count].tolist()))
+            at += count
+        for bins in own.values():
+            for (_, _, samples), b in zip(sorted(bins, key=lambda x: (-x[0] * sort, x[1])), sorted(b for _, b, _ in bins)):
+                members[b] = samples
+        return members
+
+    # Exchanges.
+
+    def _fill(self):
+        """Gives a bin without samples, or with free counts a rank, the cheapest sample that another can spare."""
+        width = self.ranks if self.free else len(self.members)
+        for b in range(width):
+            if self.members[b] or self.free and any(self.members[b::self.ranks]):
+                continue
+            for i in self.order[::-1]:
+                a = next(k for k, m in enumerate(self.members) if i in m)
+                if self.s[i] <= self.room[b] and sum(map(len, self.members[a % width::width] if self.free else [self.members[a]])) > 1:
+                    self.members[a].remove(i)
+                    self.members[b].append(int(i))
+                    break
+
+    def _price(self, samples, x):
+        """What samples cost or take."""
+        if self.padded:
+            return len(samples) * max((x[i] for i in samples), default=0.0)
+        return _sum(x[sorted(samples)])
+
+    def _improve(self):
+        """Exchanges samples of the slowest unit of each slot, until none of them gets better."""
+        bins, n = len(self.members), len(self.c)
+        units = self.ranks if self.free else bins
+        unit = numpy.arange(bins) % units
+        slot = numpy.arange(units) // self.ranks
+        bin_of = numpy.zeros(n, int)
+        number, load, used, tops = numpy.zeros(bins, int), numpy.zeros(bins), numpy.zeros(bins), numpy.zeros((2, 2, bins))  # tops: of costs and sizes, the two largest
+        time = numpy.zeros(units)
+
+        def weigh(b):
+            m = self.members[b]
+            bin_of[m], number[b] = b, len(m)
+            load[b], used[b] = self._price(m, self.c), self._price(m, self.s)
+            for k, x in enumerate((self.c, self.s)):
+                tops[k, :, b] = (sorted((x[i] for i in m), reverse=True) + [0.0, 0.0])[:2]
+
+        def clock(u):
+            time[u] = _sum(numpy.array([(self.fixed + load[b]) / self.speed[b] for b in range(u, bins, units) if number[b]]))
+
+        for b in range(bins):
+            weigh(b)
+        for u in range(units):
+            clock(u)
+        null = numpy.full(bins, n)
+        c, s = numpy.append(self.c, 0.0), numpy.append(self.s, 0.0)
+        slots = units // self.ranks
+        at = idle = 0
+        while idle < slots:
+            k, at, idle = at, (at + 1) % slots, idle + 1
+            own = range(k * self.ranks, (k + 1) * self.ranks)
+            u = k * self.ranks + int(numpy.argmax(time[own]))
+            most, rest = time[u], numpy.delete(time[own], u - k * self.ranks).max(initial=0.0)
+            if most <= _sum(time[own] * self.v) / _sum(self.v) * (1 + _ENOUGH):
+                continue
+            # Each sample i of the unit, for each sample j of the others, or for none of a bin (j = n).
+            i = numpy.concatenate([numpy.array(sorted(self.members[b]), int) for b in range(u, bins, units)])[:, None]
+            others = numpy.flatnonzero(unit[bin_of] != u)
+            elsewhere = numpy.flatnonzero(unit != u)
+            j = numpy.concatenate([others, null[elsewhere]])[None, :]
+            to = numpy.concatenate([bin_of[others], elsewhere])[None, :]
+            of = bin_of[i]
+            back = numpy.where(j == n, 0, 1)  # samples that come for i
+            source, target = self._after(0, load, c, of, i, j, number, tops, back), self._after(0, load, c, to, j, i, number, tops, 1, back)
+            fits = (self._after(1, used, s, of, i, j, number, tops, back) <= self.room[of]) & (self._after(1, used, s, to, j, i, number, tops, 1, back) <= self.room[to])
+            empty = number[of] + back == 1  # the bin has no sample left
+            fits &= ~empty if not self.free else (sum(number[u::units]) + back > 1)
+            old, new = (self.fixed + load[of]) / self.speed[of], numpy.where(empty, 0.0, (self.fixed + source) / self.speed[of])
+            here = time[u] - old + new
+            there = time[unit[to]] - numpy.where(number[to] > 0, (self.fixed + load[to]) / self.speed[to], 0.0) + (self.fixed + target) / self.speed[to]
+            top = numpy.array([time[slot == q].max() for q in range(slots)])
+            same = slot[unit[to]] == k
+            longest = numpy.maximum(here, there)
+            gain = numpy.where(same, most - numpy.maximum(rest, longest), most - numpy.maximum(rest, here) - numpy.maximum(0.0, there - top[slot[unit[to]]]))
+            gain = numpy.where(numpy.abs(gain) <= most * _ENOUGH / 10, 0.0, gain)
+            less = most * (1 - _ENOUGH)  # without a gain, the unit leaves the slowest of its slot, and the other does not join them
+            tie = numpy.where(same, longest < less, (here < less) & (there < top[slot[unit[to]]] * (1 - _ENOUGH)))
+            gain = numpy.where(fits & ((gain > 0) | (gain == 0) & tie), gain, -1.0)
+            best = gain.max(initial=-1.0)
+            if best < 0:
+                continue
+            idle = 0
+            x, y = numpy.unravel_index(numpy.argmin(numpy.where(gain == best, longest, math.inf)), gain.shape)
+            a, b, i, j = int(of[x, 0]), int(to[0, y]), int(i[x, 0]), int(j[0, y])
+            self.members[a].remove(i)
+            self.members[b].append(i)
+            if j < n:
+                self.members[b].remove(j)
+                self.members[a].append(j)
+            for b in (a, b):
+                weigh(b)
+                clock(unit[b])
+        return _sum(numpy.array([time[slot == q].max() for q in range(slots)]))
+
+    def _after(self, which, price, x, b, i, j, number, tops, more, fewer=1):
+        """What bins b cost (which = 0) or take (1) without samples i and with samples j; more and fewer: how many come and go."""
+        if not self.padded:
+            return price[b] - x[i] * fewer + x[j] * more
+        first, second = tops[which, :, b] if numpy.ndim(b) == 0 else (tops[which, 0][b], tops[which, 1][b])
+        largest = numpy.maximum(numpy.where((x[i] == first) & (fewer > 0), second, first), numpy.where(more > 0, x[j], 0.0))
+        return (number[b] - fewer + more) * largest
+
+    def result(self):
+        out = []
+        for r in range(self.ranks):
+            own = [sorted(m) for m in self.members[r::self.ranks]]
+            if self.free:
+                own = [m for m in own if m]
+                if not self.padded and len(merged := self._merged(r, own)) < len(own):
+                    own = merged
+            out.append(sorted(own, key=lambda m: -self._price(m, self.c)))
+        return out
+
+    def _merged(self, r, own):
+        """As few bins as first fit finds."""
+        out = []
+        for i in sorted((i for m in own for i in m), key=lambda i: (-self.s[i], i)):
+            for m in out:
+                if self._price(m + [i], self.s) <= self.m[r]:
+                    m.append(i)
+                    break
+            else:
+                out.append([i])
+        return [sorted(m) for m in out]
+
+
+def _sum(x):
+    """In order, as Go adds."""
+    total = 0.0
+    for v in x.tolist():
+        total += v
+    return total

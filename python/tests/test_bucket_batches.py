@@ -1,0 +1,232 @@
+"""Random global batches of a fixed size, divided by cost and speed: with few samples, as unsharded and as sharded models need them."""
+
+import json
+import os
+import sys
+import unittest
+import unittest.mock
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, "..")]
+
+try:
+    import bucket_job
+    import numpy
+    import processes
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.nn.parallel import DistributedDataParallel
+
+    from evenkeel.bucket import BatchLoader, ScheduleError, packed, partition
+except ImportError as e:
+    raise unittest.SkipTest(f"needs PyTorch: {e}")
+
+torch.set_num_threads(1)
+LENGTHS = [int(x) for x in numpy.random.RandomState(1).lognormal(3, 1, 103).clip(2, 200)]
+
+
+def attention(n):
+    return n + n * n / 64
+
+
+def steps(loaders):
+    """Of all ranks: for each step each rank's micro-batches."""
+    out = {}
+    for rank, loader in enumerate(loaders):
+        for b in loader._micro():
+            out.setdefault(b.step, [[] for _ in loaders])[rank].append(b)
+    return out
+
+
+class TestPartition(unittest.TestCase):
+    def test_vectors(self):
+        """Go reads the same file and must divide alike."""
+        with open(os.path.join(HERE, "..", "..", "internal", "vectors", "bucket-partition.json")) as f:
+            cases = json.load(f)
+        self.assertGreaterEqual(len(cases), 60)
+        for k, v in enumerate(cases):
+            parts = partition(v["costs"], v["speeds"], v["counts"], micro_batches=v["micro_batches"], sizes=v["sizes"], memory=v["memory"], padded=v["padded"], fixed=v["fixed"])
+            self.assertEqual(parts, v["parts"], k)
+
+    def test_bad(self):
+        for words, args, more in (("sample 1 has nan", ([1, float("nan")], [1]), {}), ("sample 0 has -1", ([-1], [1]), {}), ("rank 1 has 0", ([1], [1, 0]), {}),
+                                  ("one per rank", ([1], []), {}), ("sizes: 1 of them", ([1, 2], [1]), {"sizes": [1]}), ("equal or free", ([1], [1], "some"), {}),
+                                  ("sample 1 takes 3", ([1, 2], [1]), {"sizes": [1, 3], "memory": 2}), ("memory: 1 limits", ([1], [1, 1]), {"memory": [1]}),
+                                  ("micro_batches 0", ([1], [1]), {"micro_batches": 0})):
+            with self.assertRaisesRegex(ValueError, words):
+                partition(*args, **more)
+
+
+class TestBatchLoader(unittest.TestCase):
+    def loaders(self, ranks, lengths=LENGTHS, global_batch=24, **more):
+        return [BatchLoader(range(len(lengths)), lengths, global_batch, rank=r, ranks=ranks, **more) for r in range(ranks)]
+
+    def test_each_sample_once(self):
+        for more in ({}, {"counts": "free", "packed": True, "memory": 300}, {"micro_batches": 3, "speeds": [1, .5, 2]}, {"packed": True, "memory": [400, 250, 300]}):
+            loaders = self.loaders(3, cost=attention, **more)
+            for epoch in range(2):
+                seen = []
+                for step, ranks in steps(loaders).items():
+                    own = [b.samples for r in ranks for b in r if not b.idle]
+                    self.assertEqual(sorted(sum(own, [])), sorted(loaders[0].step_samples(step, epoch)))
+                    if more.get("counts") != "free":
+                        self.assertEqual(len({len(r) for r in ranks}), 1)
+                    for r in ranks:
+                        self.assertEqual([b.last for b in r], [False] * (len(r) - 1) + [True])
+                    if more.get("packed"):
+                        limits = numpy.broadcast_to(more["memory"], 3)
+                        self.assertTrue(all(sum(LENGTHS[i] for i in b.samples) <= limits[k] for k, r in enumerate(ranks) for b in r if not b.idle))
+                    seen += sum(own, [])
+                self.assertEqual(sorted(seen), list(range(len(LENGTHS))))
+                for loader in loaders:
+                    loader.set_epoch(epoch + 1)
+
+    def test_weights(self):
+        """A sample, a token and a label token weigh the same wherever they stand, in the last step of an epoch, too."""
+        labels = [n % 5 for n in LENGTHS]
+        for more in ({"micro_batches": 2}, {"counts": "free", "speeds": [1, 3]}):
+            for ranks in steps(self.loaders(2, labels=labels, **more)).values():
+                for b in sum(ranks, []):
+                    n = 0 if b.idle else len(b.samples)
+                    self.assertAlmostEqual(b.weight, n * 2 / 24)
+                    self.assertAlmostEqual(b.token_weight, n and sum(LENGTHS[i] for i in b.samples) * 2 / (24 * numpy.mean(LENGTHS)))
+                    self.assertAlmostEqual(b.label_weight, n and sum(labels[i] for i in b.samples) * 2 / (24 * numpy.mean(labels)))
+
+    def test_resume(self):
+        """At any step, on other ranks and with other speeds: the samples of each step stay, and each comes once."""
+        whole = {s: sorted(i for r in ranks for b in r for i in b.samples) for s, ranks in steps(self.loaders(2)).items()}
+        for workers in (0, 2):
+            for stop in range(len(whole)):
+                loader = self.loaders(2, num_workers=workers, collate_fn=list)[0]
+                for b in loader:
+                    self.assertEqual(b.data, b.samples)
+                    if b.last and b.step == stop:
+                        break
+                state = json.loads(json.dumps(loader.state_dict()))
+                self.assertEqual((state["epoch"], state["step"]), (0, stop + 1))
+                for ranks, more in ((1, {}), (3, {"speeds": [1, 2, 3], "micro_batches": 2})):
+                    again = self.loaders(ranks, **more)
+                    for other in again:
+                        other.load_state_dict(state)
+                    rest = {s: sorted(i for r in own for b in r if not b.idle for i in b.samples) for s, own in steps(again).items()}
+                    self.assertEqual(rest, {s: x for s, x in whole.items() if s > stop})
+
+    def test_even(self):
+        """Ranks of unequal speed finish together; with equal speeds given, the slow one would take twice as long."""
+        def cost(n):
+            return n + n * n / 8192
+
+        lengths = numpy.random.RandomState(2).lognormal(6, .8, 2560).clip(1, 8192).astype(int)
+        speeds = [1, 1, 1, .5]
+        for known, most in ((speeds, 1.02), ([1] * 4, None)):
+            loaders = self.loaders(4, lengths, 256, cost=cost, packed=True, memory=16384, speeds=known)
+            took = 0.0
+            for ranks in steps(loaders).values():
+                for k in range(len(ranks[0])):
+                    took += max(sum(cost(float(lengths[i])) for i in r[k].samples) / v for r, v in zip(ranks, speeds))
+            ratio = took / (cost(lengths.astype(float)).sum() / sum(speeds))
+            if most:
+                self.assertLess(ratio, most)
+            else:
+                self.assertGreater(ratio, 1.7)
+
+    def test_bad(self):
+        for words, lengths, more in (("lengths:", [1, 2], {}), ("sample 3 has a length of -1", [1, 1, 1, -1], {}), ("sample 2 takes 9", [1, 1, 9, 1], {"memory": 8}),
+                                     ("speeds: 2 of them", [1] * 4, {"speeds": [1, 2]}), ("rank 0 has 0", [1] * 4, {"speeds": [0]}), ("batch_size", [1] * 4, {"batch_size": 2}),
+                                     ("equal or free", [1] * 4, {"counts": "even"}), ("global_batch 0", [1] * 4, {"global_batch": 0})):
+            with self.assertRaisesRegex(ScheduleError, words):
+                BatchLoader(range(4), lengths, **{"global_batch": 2, "rank": 0, "ranks": 1, **more})
+        loader = BatchLoader(range(4), [1, 2, 3, 4], 2, rank=0, ranks=1)
+        for k, v in (("seed", 9), ("samples", 5), ("global_batch", 3), ("version", 2), ("step", 7)):
+            with self.assertRaisesRegex(ScheduleError, k):
+                loader.load_state_dict({**loader.state_dict(), k: v})
+
+    def test_more_ranks_than_samples(self):
+        got = steps(self.loaders(4, [5, 6, 7], 3))[0]
+        self.assertEqual([len(r) for r in got], [1] * 4)
+        self.assertEqual(sorted(r[0].weight for r in got), [0] + [4 / 3] * 3)
+        self.assertEqual(sum(r[0].idle for r in got), 1)
+
+
+class TestPacked(unittest.TestCase):
+    def test_collator(self):
+        """Attention within samples, computed by cu_seq_lens, gives each sample what it gets alone; no label follows another sample's token."""
+        samples = [{"input_ids": torch.arange(1, n + 1), "attention_mask": torch.ones(n), "labels": torch.arange(n) + 10 * n} for n in (3, 1, 4)]
+        out = packed(samples)
+        self.assertEqual(out["position_ids"].tolist(), [[0, 1, 2, 0, 0, 1, 2, 3]])
+        self.assertEqual((out["cu_seq_lens_q"].tolist(), out["cu_seq_lens_q"].dtype, out["max_length_k"]), ([0, 3, 4, 8], torch.int32, 4))
+        self.assertEqual(out["labels"].tolist(), [[-100, 31, 32, -100, -100, 41, 42, 43]])
+        self.assertNotIn("attention_mask", out)
+        for s, (a, b) in zip(samples, zip(out["cu_seq_lens_q"], out["cu_seq_lens_q"][1:])):
+            self.assertEqual(out["input_ids"][0, a:b].tolist(), s["input_ids"].tolist())
+        self.assertEqual(samples[0]["labels"].tolist(), [30, 31, 32])
+
+
+class TestRanks(unittest.TestCase):
+    """Three gloo ranks: the gradient of each step is that of one batch of all its samples."""
+
+    def check(self, wrap, ranks=3, epochs=3, **more):
+        data = bucket_job.Texts(LENGTHS)
+
+        def child(rank, port):
+            torch.set_num_threads(1)
+            dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
+            torch.manual_seed(1)
+            plain = bucket_job.Model().double()
+            model = wrap(bucket_job.Model().double(), plain)
+            loader = BatchLoader(data, LENGTHS, 24, cost=attention, collate_fn=bucket_job.collate, labels=[bucket_job.COUNTS["label_weight"](data[i]) for i in range(len(data))], **more)
+            kinds = list(bucket_job.KINDS)
+            for epoch in range(epochs):
+                kind, seen = kinds[epoch % len(kinds)], []
+                for b in loader:
+                    x = b.data
+                    with b.sync(model):
+                        (bucket_job.KINDS[kind](model(x), x) * getattr(b, kind)).backward()
+                    seen += [] if b.idle else b.samples
+                    if b.last:
+                        everyone = [None] * ranks
+                        dist.all_gather_object(everyone, seen)
+                        whole, seen = sum(everyone, []), []
+                        self.assertEqual(sorted(whole), sorted(loader.step_samples(b.step, epoch)))
+                        # The mean over what the loss counts, times what the step has of it, over what a mean step has.
+                        counts = {"weight": 1.0, "token_weight": numpy.mean(LENGTHS), "label_weight": numpy.mean(loader.labels)}
+                        own = sum(bucket_job.COUNTS[kind](data[i]) for i in whole) / (24 * counts[kind])
+                        plain.zero_grad()
+                        x = bucket_job.collate([data[i] for i in whole])
+                        (bucket_job.KINDS[kind](plain(x), x) * own).backward()
+                        one = torch.cat([p.grad.flatten() for p in plain.parameters()])
+                        mine = torch.cat([(p.grad.full_tensor() if hasattr(p.grad, "full_tensor") else p.grad).flatten() for p in model.parameters()])
+                        self.assertLess(float((mine - one).norm() / one.norm()), 1e-12)
+                        model.zero_grad()
+            dist.barrier()
+
+        processes.run(self, ranks, child)
+
+    def ddp(self, model, plain):
+        model.load_state_dict(plain.state_dict())
+        return DistributedDataParallel(model)
+
+    def fsdp2(self, model, plain):
+        model.load_state_dict(plain.state_dict())
+        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        fully_shard(model.out, mesh=mesh)
+        return fully_shard(model, mesh=mesh)
+
+    def test_ddp(self):
+        self.check(self.ddp, counts="free", memory=400, speeds=[1, 1, .5])
+        self.check(self.ddp, counts="equal", micro_batches=2)
+
+    def test_fsdp2(self):
+        """Ranks meet in every forward pass: with unequal numbers of them this would hang."""
+        self.check(self.fsdp2, epochs=12, micro_batches=2, memory=600, speeds=[1, 1, .5])
+
+    def test_fsdp2_with_free_counts(self):
+        with self.assertRaisesRegex(ScheduleError, "counts=.equal"):
+            with unittest.mock.patch.object(dist, "is_initialized", lambda: True), unittest.mock.patch.object(dist, "get_world_size", lambda: 2):
+                next(BatchLoader(range(4), [1, 2, 3, 4], 2, counts="free", rank=0, ranks=2)._micro()).sync(torch.nn.Linear(1, 1))
+
+
+if __name__ == "__main__":
+    unittest.main()
