@@ -1,7 +1,6 @@
 """Reads schedules of `evenkeel bucket schedule`. It needs only the standard library. If torch is installed, Sampler is a torch.utils.data.Sampler."""
 
 import json
-import os
 import re
 import zlib
 from collections import namedtuple

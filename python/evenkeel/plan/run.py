@@ -1,6 +1,5 @@
 """python3 -m evenkeel.plan run: trains a small transformer as a plan says, and reports losses and times."""
 
-import argparse
 import csv
 import datetime
 import json

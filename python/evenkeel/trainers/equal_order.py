@@ -19,7 +19,8 @@ class EqualOrder:
 
     def __init__(self, length: int, global_batch: int, micro_steps: int, seed: int = 0, shuffle: bool = True, drop_last: bool = False, costs: Sequence[float] | None = None):
         self.costs = None if costs is None else numpy.asarray(costs, float)
-        self._divided: dict[int, list[list[list[int]]]] = {}
+        self._divided: dict[int, list[list[list[int]]]] = {}  # rounds that are not over
+        self._shuffled: tuple[int, torch.Tensor] = (-1, torch.empty(0))  # an epoch and its order
         self.length, self.global_batch, self.micro_steps = length, global_batch, micro_steps
         self._seed, self._shuffle = seed, shuffle
         self.rounds = length // global_batch if drop_last else -(-length // global_batch)  # of an epoch
@@ -59,7 +60,9 @@ class EqualOrder:
                 at += n
 
     def _order(self, epoch: int) -> torch.Tensor:
-        return shuffled(self.length, self._seed, epoch) if self._shuffle else torch.arange(self.length)
+        if self._shuffled[0] != epoch:
+            self._shuffled = epoch, shuffled(self.length, self._seed, epoch) if self._shuffle else torch.arange(self.length)
+        return self._shuffled[1]
 
     def _division(self, number: int) -> list[list[list[int]]]:
         """The micro-batches of all ranks in a round, by their samples' costs."""
@@ -69,6 +72,7 @@ class EqualOrder:
             samples = self._order(epoch)[at * self.global_batch : (at + 1) * self.global_batch].numpy()
             shares = self.plan(number).shares
             parts = iter(partition(self.costs[samples], [s for s in shares if s], micro_batches=self.micro_steps, padded=True))
+            self._divided = {n: d for n, d in self._divided.items() if n >= self.round}
             self._divided[number] = [[samples[m].tolist() for m in next(parts)] if s else [[]] * self.micro_steps for s in shares]
         return self._divided[number]
 
