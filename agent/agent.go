@@ -28,6 +28,7 @@ type Agent struct {
 	dead    deadBand
 	bounds  bounds   `state:"-"` // of the network's input
 	batch   *batcher // nil: the global batch is fixed
+	blind   bool     // it foresees nothing
 	seen    seen     // for Explain
 
 	// Decisions counts the decisions about nodes. Fallbacks counts those that the model made because the network's input was
@@ -60,6 +61,13 @@ func NewModel(c *cluster.Cluster) *Agent {
 	return a
 }
 
+// NewReactive returns the fallback rule without foresight. A comparison with it shows what foresight adds.
+func NewReactive(c *cluster.Cluster) *Agent {
+	a := NewModel(c)
+	a.blind = true
+	return a
+}
+
 // Decide implements Policy.
 func (a *Agent) Decide(report *cluster.Report, present []bool, plan *cluster.Plan) error {
 	a.seen.note(a, report, plan.Sizes)
@@ -69,6 +77,9 @@ func (a *Agent) Decide(report *cluster.Report, present []bool, plan *cluster.Pla
 	} else {
 		a.collect(present, plan)
 		a.tracker.Model(a.model)
+		if !a.blind {
+			a.tracker.Recall(a.model)
+		}
 		copy(a.actions, a.model)
 		if a.values != nil {
 			a.rows = a.tracker.Rows(a.rows, a.weights)
@@ -78,6 +89,13 @@ func (a *Agent) Decide(report *cluster.Report, present []bool, plan *cluster.Pla
 		a.tracker.Apply(a.actions, a.perf)
 		if a.guard != nil {
 			a.Fallbacks += a.guard.decide(a)
+		}
+		switch {
+		case a.blind:
+		case a.guard != nil:
+			a.tracker.Prepare(a.perf, a.guard.perf)
+		default:
+			a.tracker.Prepare(a.perf)
 		}
 		if a.batch != nil {
 			a.cluster.GlobalBatch = a.batch.choose(a.cluster, present, a.perf, a.tracker.NoiseScale())

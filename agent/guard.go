@@ -87,6 +87,7 @@ func (g *guard) judge(report *cluster.Report, network *env.Tracker) {
 // network's actions that differ.
 func (g *guard) decide(a *Agent) (overruled int) {
 	g.tracker.Model(g.actions)
+	g.tracker.Recall(g.actions)
 	g.tracker.Apply(g.actions, g.perf)
 	if !a.guarded() {
 		return 0
