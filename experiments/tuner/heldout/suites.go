@@ -74,6 +74,12 @@ var suites = map[string]suite{
 		policies: []string{"ddqn", "model", "waterfill", "waterfill-margin", "cusum", "oracle"},
 		seeds:    30, tuneSeeds: 10, rounds: 400,
 	},
+	"foresee": {
+		about: "Conditions with an order in them, by simulated time; racks of four nodes, whose names the policies see; quorum all.",
+		cases: racked([]string{"heldout-16", "heldout-32"}, 4), scenarios: presets("periodic", "saves", "cascade", "hopping", "announced", "thermal", "mixture"),
+		policies: []string{"ddqn", "waterfill-margin", "cusum", "reactive", "model", "lag1-margin", "oracle", "oracle-margin", "hindsight"},
+		seeds:    30, tuneSeeds: 2, rounds: 400,
+	},
 	"measured": {
 		about: "Jobs as measured, quorum all: the preset production, and the times of three jobs' workers replayed (shared/data, variability/pai_minibatch_time.csv): " +
 			"its rows, which are ten rounds apart, as successive rounds (replayed), each held for ten rounds (held), and with the logarithms of the factors doubled (doubled). " +
@@ -123,6 +129,19 @@ func heldOut(names []string, choices cluster.Choices) func(*profile.Catalogue) (
 			cases = append(cases, evaluation.Case{Name: name, Cluster: c, Weights: speed})
 		}
 		return cases, nil
+	}
+}
+
+// racked returns embedded clusters with so many nodes in a rack.
+func racked(names []string, size int) func(*profile.Catalogue) ([]evaluation.Case, error) {
+	return func(catalogue *profile.Catalogue) ([]evaluation.Case, error) {
+		cases, err := heldOut(names, cluster.Choices{})(catalogue)
+		for _, c := range cases {
+			for i := range c.Cluster.Nodes {
+				c.Cluster.Nodes[i].Rack = fmt.Sprintf("rack-%d", i/size)
+			}
+		}
+		return cases, err
 	}
 }
 
