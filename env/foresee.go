@@ -250,8 +250,9 @@ func (t *Tracker) look(i int) (o outlook) {
 	if h.ended == 0 {
 		return o
 	}
-	own, not, length := &s.own, 1.0, 0.0
-	if o.excess, length = t.remembered(s); s.member > leastMember && h.run.hits > proven {
+	own, not := &s.own, 1.0
+	excess, length := t.remembered(s)
+	if o.excess = excess; s.member > leastMember && h.run.hits > proven {
 		own = &h.run
 	} else {
 		c := t.following(i)
