@@ -35,6 +35,9 @@ func TestClueFindsTheLag(t *testing.T) {
 	if c := learned(3, 23, 43, 50); c.from != 43 || c.strays != 1 || c.last != 50 {
 		t.Errorf("a stray spell leaves %+v", c)
 	}
+	if c := learned(3, 23, 43, 103); c.misses != 0 || c.strays != 0 {
+		t.Errorf("two spells that were missed leave %+v", c)
+	}
 	if c := learned(3, 23, 43, 63, 83); c.hits < 2 || c.misses != 0 || c.count != 4 || c.odds() < 0.8 {
 		t.Errorf("four intervals leave %+v", c)
 	}

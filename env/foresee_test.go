@@ -236,3 +236,22 @@ func TestForesightIsForRoundsThatWait(t *testing.T) {
 		}
 	}
 }
+
+// Nodes that expect a spell at the same time hold the others up only once, so together they need a higher chance.
+func TestReadyTogether(t *testing.T) {
+	for _, x := range []struct {
+		nodes  int
+		chance float64
+		want   bool
+	}{{1, 0.2, true}, {1, 0.1, false}, {4, 0.2, false}, {4, 0.6, true}} {
+		r := newRig(t, 8)
+		r.tracker.SetRule(cluster.Collect{}, 8)
+		for i := range x.nodes {
+			r.tracker.nodes[i].outlook = outlook{chance: x.chance, excess: 1, rounds: 5}
+		}
+		r.tracker.Prepare(r.perf)
+		if got := r.tracker.nodes[0].wanted; got != x.want {
+			t.Errorf("%d nodes with a chance of %v: wanted %v", x.nodes, x.chance, got)
+		}
+	}
+}

@@ -33,6 +33,7 @@ func TestSpellsAreTold(t *testing.T) {
 		{"a standstill in one round", []float64{1, 2.5, 1}, 2, 1.5, 1.5, 2.5},
 		{"a spell that begins with a round", []float64{1, 2, 2, 2, 2, 1}, 2, 1, 1, 8},
 		{"one that begins in the middle of a round", []float64{1, 1.5, 2, 2, 2, 1}, 2, 1.5, 1, 7},
+		{"an uneven one", []float64{1, 1.5, 2, 2.4, 2, 1}, 2, 1.5, 1.2, 7.15},
 		{"a slight one", []float64{1, 1.4, 1.4, 1.4, 1}, 2, 1, 0.4, 4.2},
 		{"one that ends in the middle of a round", []float64{1, 2, 2, 2, 1.5, 1}, 2, 1, 1, 7},
 	} {
