@@ -34,7 +34,7 @@ func TestSettings(t *testing.T) {
 		{"A sorted", a, invented.A, bucket.Config{Ranks: 8, Mixing: with(0)}, 1.005, 1.01, 1},
 		{"B sorted", b, invented.B, bucket.Config{Ranks: 8, Mixing: with(0)}, 1.005, 1.01, 1},
 		{"A slow", a, invented.A, bucket.Config{Speeds: slow}, 1.02, 1.01, .1},
-		{"B slow", b, invented.B, bucket.Config{Speeds: slow}, 1.02, 1.02, .1},
+		{"B slow", b, invented.B, bucket.Config{Speeds: slow}, 1.03, 1.04, .1}, // long samples come few at a time, so the slower rank's batches are shorter by much more or less than a tenth
 		{"A124", a, invented.A, bucket.Config{Speeds: []float64{1, 2, 4}}, 1.015, 1.01, .1},
 		{"B124", b, invented.B, bucket.Config{Speeds: []float64{1, 2, 4}}, 1.015, 1.01, .1},
 	} {
