@@ -116,7 +116,6 @@ class _Rank:
         self.generation, self.digest, self.whole, self.last = 0, None, None, None  # whole: (step, nonce) of the set's newest checkpoint; last: of any set
         self.retired, self.old = [], None
 
-
     def release(self):
         """Copies, or waits for, what async_save reads from the memory of training."""
         with self.lock, torch.no_grad():
@@ -286,7 +285,9 @@ class Writer(BlockingAsyncStager, StorageWriter):
             ck.begin(self._job["step"])
             with now.lock:
                 self._items = {_name(i.index): _bytes(planner.resolve_data(i)) for i in plan.items if _small(i)}
-                ck._named = {_name(i.index): (_raw(planner.resolve_data(i).detach()), PARAMETER) for i in plan.items if not _small(i)}
+                copied = self._staged is not None and all(s is not self._shared for s in now.shared)
+                view = (lambda t: t.data) if copied else torch.Tensor.detach  # a copy by release shares its version with what training changes
+                ck._named = {_name(i.index): (_raw(view(planner.resolve_data(i))), PARAMETER) for i in plan.items if not _small(i)}
                 ck._named = ck._named or {"-": (torch.empty(0, dtype=torch.uint8), PARAMETER)}
                 ck.write(*ck._named)
                 now.shared = [s for s in now.shared if s is not self._shared]
