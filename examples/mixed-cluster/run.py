@@ -173,7 +173,7 @@ def draw(found, seconds, path):
     top.set(xlabel="seconds", ylabel="tokens/s")
     left.set(xlabel="seconds", ylabel="loss")
     right.set(xlabel="tokens", ylabel="loss")
-    top.legend()
+    top.legend(loc="upper left", bbox_to_anchor=(1, 1))
     figure.tight_layout()
     figure.savefig(path)
 

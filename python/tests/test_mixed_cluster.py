@@ -43,8 +43,8 @@ class TestDay(unittest.TestCase):
             starts = [own for _, own in sorted(steps.items())]
             self.assertGreater(len(starts), 3)  # ranks were started again
             before = max(max(own) for own in starts[:3])
-            for own in starts[3:]:  # from the newest step that was durable on all hosts
-                self.assertGreaterEqual(own[0], before - 2)
+            for own in starts[3:]:  # from the newest step that was durable on all hosts: saves that find no free slot are left out
+                self.assertGreater(own[0], before - 20)
                 before = max(before, max(own))
 
 
