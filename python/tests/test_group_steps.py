@@ -24,7 +24,7 @@ from evenkeel.trainers.group_steps import GroupOrder
 from evenkeel.tuner import Usage
 from test_equal_steps import DATA, RANKS, Slow, hsdp, mlp
 
-PACES = [0.005, 0.005, 0.015, 0.010]  # of a sample in the forward pass of a layer; a group is as slow as its slowest rank
+PACES = [0.005, 0.005, 0.015, 0.005]  # of a sample in the forward pass of a layer; a group is as slow as its slowest rank
 
 
 def slow(rank, times=1):

@@ -43,7 +43,7 @@ class GroupOrder(EqualOrder):
 
     def counts(self, number: int) -> list[int]:
         total, shares = self._total(number), self.plan(number).shares[: len(self.groups)]
-        units = split(-(-total // self.unit), shares) if sum(shares) != total or any(s % self.unit for s in shares) else [s // self.unit for s in shares]
+        units = split(-(-total // self.unit), shares) if sum(shares) != total else [s // self.unit for s in shares]
         counts = [0] * sum(map(len, self.groups))
         beyond = sum(units) * self.unit - total  # of an epoch's last round
         for ranks, n in zip(self.groups, units):
