@@ -153,7 +153,19 @@ def _local(t):
     return t.to_local() if isinstance(t, DTensor) else t
 
 
-class Writer(BlockingAsyncStager, StorageWriter):
+class _Stepped:
+    """What DCP asks of both: a checkpoint_id is a step."""
+
+    def reset(self, checkpoint_id=None):
+        if checkpoint_id is not None:
+            self.step = _step(checkpoint_id)
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id):
+        return isinstance(checkpoint_id, (str, os.PathLike))
+
+
+class Writer(_Stepped, BlockingAsyncStager, StorageWriter):
     """The storage_writer for save and async_save. A Writer for each save, and one for all, do the same: the files stay open, and locked, until the process
     ends."""
 
@@ -172,14 +184,6 @@ class Writer(BlockingAsyncStager, StorageWriter):
     def _rank(self):
         with _guard:
             return _ranks.setdefault((self.path, os.getpid()), _Rank())
-
-    def reset(self, checkpoint_id=None):
-        if checkpoint_id is not None:
-            self.step = _step(checkpoint_id)
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id):
-        return isinstance(checkpoint_id, (str, os.PathLike))
 
     def stage(self, state_dict):
         """Copies the state for async_save, into memory that is used again when that save has ended."""
@@ -408,20 +412,12 @@ def newest(path):
     return found.step
 
 
-class Reader(StorageReader):
+class Reader(_Stepped, StorageReader):
     """The storage_reader for load. All that is read is verified."""
 
     def __init__(self, path, step=None):
         """step: by default the newest."""
         self.path, self.step, self._found = os.path.abspath(path), step, None
-
-    def reset(self, checkpoint_id=None):
-        if checkpoint_id is not None:
-            self.step = _step(checkpoint_id)
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id):
-        return isinstance(checkpoint_id, (str, os.PathLike))
 
     def read_metadata(self):
         self._found = _whole(self.path, self.step)

@@ -8,7 +8,7 @@
         if tuner.synchronised:
             optimizer.step(); optimizer.zero_grad()
 
-A group is one node of the tuner: one machine of equal cards, each of which takes the same samples in a micro-step. Micro-batches keep their size, so a
+A group is one node of the tuner: one machine of equal cards, each of which takes as many samples in a micro-step. Micro-batches keep their size, so a
 quick machine needs no more memory than a slow one, and a micro-batch may be a single sequence. Gradients of earlier micro-steps stay within the group, as
 FSDP2's set_requires_all_reduce has it.
 """

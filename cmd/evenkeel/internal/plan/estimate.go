@@ -1,8 +1,6 @@
 package plan
 
 import (
-	"fmt"
-
 	"evenkeel/cmd/evenkeel/internal/cli"
 	"evenkeel/internal/badinput"
 	"evenkeel/planner"
@@ -34,15 +32,5 @@ func (c *estimateCmd) Run(a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	for _, w := range p.Warnings {
-		a.Log.Warn().Msg(w)
-	}
-	if c.Out == "" {
-		return p.WriteCSV(a.Out)
-	}
-	if err := cli.WriteFile(c.Out, p.WriteCSV); err != nil {
-		return err
-	}
-	fmt.Fprintf(a.Out, "%s, devices %v. Written to %s.\n", cli.Count(len(p.Layers), "layer"), p.Devices(), c.Out)
-	return nil
+	return writeProfile(a, p, c.Out)
 }

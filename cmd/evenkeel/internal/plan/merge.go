@@ -35,15 +35,20 @@ func (c *mergeCmd) Run(a *cli.App) error {
 	if err != nil {
 		return cli.FileError(err)
 	}
+	return writeProfile(a, p, c.Out)
+}
+
+// writeProfile writes a profile to a file or, without one, to standard output, and its warnings to the log.
+func writeProfile(a *cli.App, p *layerprofile.Profile, out string) error {
 	for _, w := range p.Warnings {
 		a.Log.Warn().Msg(w)
 	}
-	if c.Out == "" {
+	if out == "" {
 		return p.WriteCSV(a.Out)
 	}
-	if err := cli.WriteFile(c.Out, p.WriteCSV); err != nil {
+	if err := cli.WriteFile(out, p.WriteCSV); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.Out, "%s, devices %v. Written to %s.\n", cli.Count(len(p.Layers), "layer"), p.Devices(), c.Out)
+	fmt.Fprintf(a.Out, "%s, devices %v. Written to %s.\n", cli.Count(len(p.Layers), "layer"), p.Devices(), out)
 	return nil
 }
