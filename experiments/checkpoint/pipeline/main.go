@@ -1,6 +1,6 @@
 // Command pipeline measures what the layer-by-layer schedule hides: the same trainer, data and bits, with every
 // exchange and save overlapped and with none. Variants take turns within each trial. It prints tables
-// and writes experiments/checkpoint/pipeline.svg, the timeline of two steps.
+// and writes docs/images/pipeline.svg, the timeline of two steps.
 //
 //	go run ./experiments/checkpoint/pipeline
 package main
@@ -46,7 +46,7 @@ func main() {
 			return err
 		}
 		fmt.Println(r.tables())
-		return figure(r.all[3].spans, r.all[4].spans).Save("experiments/checkpoint/pipeline.svg")
+		return figure(r.all[3].spans, r.all[4].spans).Save("docs/images/pipeline.svg")
 	})
 }
 
