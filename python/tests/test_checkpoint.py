@@ -169,7 +169,8 @@ class File(unittest.TestCase):
                     for n in sorted(named, reverse=step % 2 == 0):
                         named[n][0].fill_(float(step * 100 + int(n)))
                         ck.write(n)
-                        ck.ready(n)
+                        if n != "7":
+                            ck.ready(n)
                     named["7"][0].fill_(-1)  # small ones are copied
                     ck.commit()
                     ck.wait()
