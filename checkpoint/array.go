@@ -82,7 +82,7 @@ func (k Kind) String() string {
 
 // Limits of the format. They bound what a reader takes into memory before it knows a file.
 const (
-	maxArrays    = 1 << 16
+	maxArrays    = 1 << 20
 	maxNameBytes = 1024
 	maxDims      = 16
 	MaxSlots     = 16

@@ -41,8 +41,8 @@ func TestSuperblockBounds(t *testing.T) {
 		{"17 slots", false, func(h *header) { h.slots = 17; grow(h, 3) }},
 		{"one array", true, func(h *header) { grow(h, 1) }},
 		{"no array", false, func(h *header) { grow(h, 0) }},
-		{"most arrays", true, func(h *header) { grow(h, 1<<16) }},
-		{"more", false, func(h *header) { grow(h, 1<<16+1) }},
+		{"most arrays", true, func(h *header) { grow(h, 1<<20) }},
+		{"more", false, func(h *header) { grow(h, 1<<20+1) }},
 		{"a table too short", false, func(h *header) { grow(h, 3); h.tableLen-- }},
 		{"the longest table", true, func(h *header) {
 			h.tableLen = 256 << 20
@@ -126,6 +126,10 @@ func TestPlan(t *testing.T) {
 	if h := plan(arrays, Options{Slots: 2, StateBytes: 4096 - 64 - 23}, [16]byte{}); h.manifestSize != 2*4096 {
 		t.Errorf("room of %d bytes for a manifest of one more", h.manifestSize)
 	}
+	h = plan([]Array{{Name: "x", DType: U8, Shape: []int{3}}, arrays[1], {Name: "y", DType: U8, Shape: []int{4095}}, {Name: "z", DType: F64}}, Options{}, [16]byte{})
+	if want := []int64{0, 8192, 8208, 8208 + 4096}; !slices.Equal(h.offsets, want) || h.arrays[1].Name != "x" || h.sharedAt() != 8192 || h.manifestAt != 4*4096 || h.superblock(nil)[8] != 3 {
+		t.Errorf("small arrays: %+v", h)
+	}
 }
 
 // A table that ends anywhere, or has places that cannot be, is refused.
@@ -135,7 +139,7 @@ func TestTableBounds(t *testing.T) {
 		h := plan(arrays, Options{}, [16]byte{})
 		table := change(h, h.table())
 		got := *h
-		got.arrays, got.offsets = make([]Array, 2), nil
+		got.arrays, got.offsets = make([]Array, len(arrays)), nil
 		err := got.parseTable(table)
 		if err == nil && (!slices.Equal(got.offsets, h.offsets) || sameArrays(arrays, got.arrays) != nil) {
 			t.Errorf("%+v at %d were read as %+v at %d", arrays, h.offsets, got.arrays, got.offsets)
@@ -160,6 +164,15 @@ func TestTableBounds(t *testing.T) {
 	for name, place := range map[string]int64{"over the first": 0, "within a block": 4097, "over the manifest": 8192} {
 		if err := read(func(h *header, _ []byte) []byte { h.offsets[1] = place; return h.table() }); !errors.Is(err, ErrFormat) {
 			t.Errorf("an array %s: %v", name, err)
+		}
+	}
+	arrays = []Array{{Name: "a", DType: U8, Kind: Buffer, Shape: []int{4098}}, {Name: "bc", DType: U8, Kind: Buffer, Shape: []int{9}}, {Name: "d", DType: U8, Kind: Buffer}}
+	if err := read(func(_ *header, table []byte) []byte { return table }); err != nil {
+		t.Fatal(err)
+	}
+	for place, i := range map[int64]int{4112: 1, 8208: 1, 8201: 2, 8192: 2, 8224: 2} {
+		if err := read(func(h *header, _ []byte) []byte { h.offsets[i] = place; return h.table() }); !errors.Is(err, ErrFormat) {
+			t.Errorf("a small array at %d: %v", place, err)
 		}
 	}
 }

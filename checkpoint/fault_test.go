@@ -171,7 +171,7 @@ func TestOtherFiles(t *testing.T) {
 	}{
 		{"no checkpoint", make([]byte, 1<<16), ErrFormat},
 		{"version 1", both(func(b []byte) { b[8] = 1 }), ErrVersion},
-		{"version 3", both(func(b []byte) { b[8] = 3 }), ErrVersion},
+		{"version 4", both(func(b []byte) { b[8] = 4 }), ErrVersion},
 		{"other byte order", both(func(b []byte) { slices.Reverse(b[endianAt : endianAt+4]) }), ErrEndian},
 		{"one slot", both(func(b []byte) { b[40] = 1 }), ErrFormat},
 		{"slots beyond the file", both(func(b []byte) { b[40] = 9 }), ErrFormat},

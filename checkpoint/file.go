@@ -23,6 +23,8 @@ type File struct {
 	head    *header
 	opts    Options
 	index   map[string]int
+	shared  []byte   // the arrays that share blocks, from sharedAt on; the writer's
+	from    int64    // sharedAt
 	bytes   int64    // length found when it was opened
 	damage  []string // of superblocks and tables, found when it was opened
 	lost    []string // what record pages lacked then
@@ -243,6 +245,8 @@ func newFile(s Storage, h *header, o Options, damage []string) (*File, error) {
 	}
 	// One save queues at most every array and its end, and at most every slot is being saved to.
 	f.queue = make(chan *job, h.slots*(len(h.arrays)+1))
+	f.from = h.sharedAt()
+	f.shared = make([]byte, h.manifestAt-f.from)
 	writing := f.queue
 	if o.Mode == Staged {
 		f.staging, f.staged = make([][]byte, len(h.arrays)), make([]bool, len(h.arrays))

@@ -21,6 +21,9 @@ type SlotReport struct {
 	Verified bool `json:"verified"`
 	// Fault says what does not match, "" where nothing was found.
 	Fault string `json:"fault,omitempty"`
+	// Where Verified: the position in the data, and a checksum of all that two runs have alike: arrays, cursor, scalars, generators.
+	Cursor uint64 `json:"cursor,omitempty"`
+	Digest string `json:"digest,omitempty"`
 }
 
 // Report says what Restore or Verify found.
@@ -160,13 +163,13 @@ func (f *File) read(into [][]byte, step *uint64) (State, Report, error) {
 		if !found[i].committed || step != nil && r.step != *step || one && report.Restored >= 0 {
 			continue
 		}
-		s, err := f.readSlot(r, into, progress)
+		s, digest, err := f.readSlot(r, into, progress)
 		if err != nil {
 			report.Slots[i].Fault = err.Error()
 			found[i].committed = false
 			continue
 		}
-		report.Slots[i].Verified = true
+		report.Slots[i].Verified, report.Slots[i].Cursor, report.Slots[i].Digest = true, s.Cursor, digest
 		if report.Restored < 0 {
 			state = s
 			if one {
@@ -235,15 +238,17 @@ func (f *File) learn(found []slotState) {
 }
 
 // readSlot reads and verifies a checkpoint, into memory of its own where into is nil.
-func (f *File) readSlot(r record, into [][]byte, progress func(int)) (State, error) {
-	hashes, state, err := f.readManifest(r)
+func (f *File) readSlot(r record, into [][]byte, progress func(int)) (s State, digest string, err error) {
+	hashes, s, err := f.readManifest(r)
 	if err != nil {
-		return State{}, err
+		return State{}, "", err
 	}
 	if err := f.readArrays(f.head.slot(r.slot), hashes, into, progress); err != nil {
-		return State{}, err
+		return State{}, "", err
 	}
-	return state, f.still(r)
+	alike := s
+	alike.Nonce = 0
+	return s, fmt.Sprintf("%016x", hash(encodeManifest([16]byte{}, 0, hashes, alike, false))), f.still(r)
 }
 
 func (f *File) readManifest(r record) (hashes []uint64, state State, err error) {

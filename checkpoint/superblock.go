@@ -15,11 +15,12 @@ import (
 //
 //	superblock A | superblock B | record of slot 0 | ... | table A | table B | slot 0 | slot 1 | ...
 //
-// A slot holds the arrays, each aligned to a block, then its manifest.
+// A slot holds the arrays, each aligned to a block, then those smaller than a block, which share blocks, then its manifest.
 const (
 	block     = storage.Block
 	slotAlign = 2 << 20 // what a processor maps in one piece
-	version   = 2
+	version   = 2       // 3 if blocks are shared
+	packAlign = 16
 	nativeOne = 0x01020304 // written in the machine's byte order
 
 	superMagic    = "EVKLCKPT"
@@ -53,12 +54,17 @@ type header struct {
 func plan(arrays []Array, o Options, id [16]byte) *header {
 	h := &header{id: id, rank: o.Rank, ranks: o.ranks(), slots: o.slots()}
 	at := int64(0)
-	for _, a := range arrays {
-		a.Data = nil
-		h.arrays = append(h.arrays, a)
-		h.offsets = append(h.offsets, at)
-		at = align(at+a.Len(), block)
+	for _, small := range []bool{false, true} {
+		for _, a := range arrays {
+			if n := a.Len(); n < block == small {
+				a.Data = nil
+				h.arrays = append(h.arrays, a)
+				h.offsets = append(h.offsets, at)
+				at = align(at+n, map[bool]int64{false: block, true: packAlign}[small])
+			}
+		}
 	}
+	at = align(at, block)
 	h.manifestAt = at
 	h.manifestSize = align(manifestHead+8*int64(len(arrays))+int64(cmp.Or(o.StateBytes, 64<<10)), block)
 	h.slotSize = align(at+h.manifestSize, slotAlign)
@@ -75,6 +81,16 @@ func (h *header) record(slot int) int64 { return int64(2+slot) * block }
 
 // slot is the place of a slot.
 func (h *header) slot(slot int) int64 { return h.firstSlot + int64(slot)*h.slotSize }
+
+// sharedAt is where in a slot arrays begin to share blocks, else where the manifest is.
+func (h *header) sharedAt() int64 {
+	for i, at := range h.offsets {
+		if at%block != 0 {
+			return h.offsets[i-1]
+		}
+	}
+	return h.manifestAt
+}
 
 // bytes is what a checkpoint's arrays take.
 func (h *header) bytes() int64 {
@@ -104,7 +120,11 @@ func (h *header) table() []byte {
 // superblock encodes the rest.
 func (h *header) superblock(table []byte) []byte {
 	b := append(make([]byte, 0, block), superMagic...)
-	b = le.AppendUint32(b, version)
+	v := uint32(version)
+	if h.sharedAt() < h.manifestAt {
+		v++
+	}
+	b = le.AppendUint32(b, v)
 	b = binary.NativeEndian.AppendUint32(b, nativeOne)
 	b = append(b, h.id[:]...)
 	for _, v := range []int{h.rank, h.ranks, h.slots, len(h.arrays)} {
@@ -248,8 +268,8 @@ func parseSuperblock(b []byte) (h *header, tableHash uint64, err error) {
 	}
 	sum := le.Uint64(b[superLen-8:]) == xxh3.Hash(b[:superLen-8])
 	v := le.Uint32(b[8:])
-	if v != version && (sum || v < 1<<16) {
-		return nil, 0, fmt.Errorf("version %d, this program reads %d; use the evenkeel that wrote it: %w", v, version, ErrVersion)
+	if v != version && v != version+1 && (sum || v < 1<<16) {
+		return nil, 0, fmt.Errorf("version %d, this program reads %d and %d; use the evenkeel that wrote it: %w", v, version, version+1, ErrVersion)
 	}
 	if one := binary.NativeEndian.Uint32(b[endianAt:]); one == 0x04030201 {
 		return nil, 0, fmt.Errorf("written on a machine of the other byte order; export it there: %w", ErrEndian)
@@ -305,10 +325,12 @@ func (h *header) parseTable(b []byte) error {
 		}
 		at, length := int64(le.Uint64(b[8*dims:])), int64(le.Uint64(b[8*dims+8:]))
 		b = b[8*dims+16:]
-		if length != a.Len() || at < end || at%block != 0 || at > h.manifestAt-length {
+		if length != a.Len() || at < end || at%block != 0 && (length >= block || at != align(end, packAlign)) || at > h.manifestAt-length {
 			return bad(i, fmt.Sprintf("%q: %d bytes at %d", a.Name, length, at))
 		}
-		end = at + length
+		if end = at + length; length >= block {
+			end = align(end, block)
+		}
 		h.arrays[i] = a
 		h.offsets = append(h.offsets, at)
 	}

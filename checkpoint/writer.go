@@ -83,6 +83,9 @@ func (f *File) writeAll(from <-chan *job) {
 func (f *File) commit(s *Save, state State) (record, error) {
 	next := f.nextVictim(s.slot)
 	f.cleaned(s.slot, false)
+	if err := writeFull(f.storage, f.shared, f.head.slot(s.slot)+f.from); err != nil {
+		return record{}, err
+	}
 	manifest := encodeManifest(f.head.id, s.sequence, s.hashes, state, f.note.sequence > 0)
 	r, err := commitSlot(f.storage, f.head, record{slot: s.slot, sequence: s.sequence, step: s.step}, manifest, next, f.note)
 	if err != nil {
@@ -139,6 +142,10 @@ func (s *Save) fail(err error) {
 
 // writeArray writes an array and hashes exactly the bytes that it writes.
 func (f *File) writeArray(s *Save, j *job) (uint64, error) {
+	if at := f.head.offsets[j.array] - f.from; at >= 0 { // commit writes them together
+		f.pause(s, copy(f.shared[at:], j.data))
+		return hash(f.shared[at:][:len(j.data)]), nil
+	}
 	var sum xxh3.Hasher
 	at := f.head.slot(s.slot) + f.head.offsets[j.array]
 	for b := j.data; len(b) > 0; {

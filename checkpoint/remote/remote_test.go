@@ -148,6 +148,26 @@ func TestThereAndBack(t *testing.T) {
 	if keys := slices.Sorted(maps.Keys(s.Objects)); len(keys) != 3 || !strings.HasPrefix(keys[0], store.folder(11)) {
 		t.Error(keys)
 	}
+	// Of two that are kept both are whole: damaged ones do not count.
+	for _, step := range []uint64{12, 13, 14} {
+		if _, _, err := store.Upload(ctx, job(t, t.TempDir(), step)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Objects[store.folder(14)+"1.safetensors"] = []byte("short")
+	delete(s.Objects, store.folder(13)+"0.safetensors")
+	if err := store.Prune(ctx, 2); err != nil {
+		t.Error(err)
+	}
+	if steps, err := store.Steps(ctx); err != nil || !slices.Equal(steps, []uint64{14, 13, 12, 11}) {
+		t.Error(steps, err)
+	}
+	if err := store.Prune(ctx, 1); err != nil {
+		t.Error(err)
+	}
+	if steps, err := store.Steps(ctx); err != nil || !slices.Equal(steps, []uint64{14, 13, 12}) {
+		t.Error(steps, err)
+	}
 	if err := store.Prune(ctx, 0); !errors.Is(err, ErrConfig) {
 		t.Error(err)
 	}
@@ -350,6 +370,27 @@ func TestConfig(t *testing.T) {
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "")
 	if _, err := Open(Config{URL: "s3://bucket/x"}); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "AWS_SECRET_ACCESS_KEY") {
 		t.Errorf("without keys: %v", err)
+	}
+}
+
+// A job's name stands for the newest set of files that is complete.
+func TestFiles(t *testing.T) {
+	folder := t.TempDir()
+	path := filepath.Join(folder, "run.ckpt")
+	for _, c := range []struct{ made, want string }{
+		{"run.ckpt.g1.0of2", "run.ckpt"}, {"run.ckpt.g1.1of2", "run.ckpt.g1.0of2 run.ckpt.g1.1of2"}, {"run.ckpt.g10.0of2", "run.ckpt.g1.0of2 run.ckpt.g1.1of2"},
+		{"run.ckpt.g9.0of1", "run.ckpt.g9.0of1"}, {"run.ckpt.g11.0of1.creating", "run.ckpt.g9.0of1"}, {"run.ckpt.g10.1of2", "run.ckpt.g10.0of2 run.ckpt.g10.1of2"}, {"run.ckpt", "run.ckpt"},
+	} {
+		if err := os.WriteFile(filepath.Join(folder, c.made), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, p := range Files([]string{path}) {
+			got = append(got, filepath.Base(p))
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("with %s: %q, want %q", c.made, got, c.want)
+		}
 	}
 }
 

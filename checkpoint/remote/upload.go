@@ -2,6 +2,7 @@ package remote
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -9,8 +10,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/minio/minio-go/v7"
@@ -58,9 +61,44 @@ func openAll(paths []string) ([]*checkpoint.File, func(), error) {
 	return files, done, nil
 }
 
-// Upload verifies the newest checkpoint that all files of a job have, and uploads it. It gives its step, and false if
+// Files are the paths or, for one path at which there is no file but sets of files for each rank, those of the newest complete set.
+func Files(paths []string) []string {
+	if len(paths) != 1 {
+		return paths
+	}
+	folder, name := filepath.Split(paths[0])
+	there, err := os.ReadDir(cmp.Or(folder, "."))
+	sets := map[[2]int]int{}
+	for _, f := range there {
+		var g, rank, ranks int
+		if end, ok := strings.CutPrefix(f.Name(), name+".g"); ok {
+			if n, _ := fmt.Sscanf(end, "%d.%dof%d", &g, &rank, &ranks); n == 3 && end == fmt.Sprintf("%d.%dof%d", g, rank, ranks) {
+				sets[[2]int{g, ranks}]++
+			}
+		} else if f.Name() == name {
+			return paths
+		}
+	}
+	best := [2]int{-1}
+	for set, files := range sets {
+		if files == set[1] && set[0] > best[0] {
+			best = set
+		}
+	}
+	if err != nil || best[0] < 0 {
+		return paths
+	}
+	var out []string
+	for rank := range best[1] {
+		out = append(out, fmt.Sprintf("%s.g%d.%dof%d", paths[0], best[0], rank, best[1]))
+	}
+	return out
+}
+
+// Upload verifies the newest checkpoint that all Files(paths) of a job have, and uploads it. It gives its step, and false if
 // that is there already. The job may go on saving meanwhile.
 func (s *Store) Upload(ctx context.Context, paths []string) (step uint64, uploaded bool, err error) {
+	paths = Files(paths)
 	files, done, err := openAll(paths)
 	if err != nil {
 		return 0, false, err
@@ -156,7 +194,7 @@ func (s *Store) Follow(ctx context.Context, paths []string, every time.Duration,
 	}
 }
 
-// Prune removes all complete checkpoints but the newest ones, each its list first: half of one never counts.
+// Prune removes complete checkpoints that are older than so many whose objects have their lengths, each its list first: half of one never counts.
 func (s *Store) Prune(ctx context.Context, keep int) error {
 	if keep < 1 {
 		return fmt.Errorf("keep is %d, must be at least 1: %w", keep, ErrConfig)
@@ -165,8 +203,23 @@ func (s *Store) Prune(ctx context.Context, keep int) error {
 	if err != nil {
 		return err
 	}
-	for _, step := range steps[min(keep, len(steps)):] {
+	for _, step := range steps {
 		l, err := s.list(ctx, step)
+		if keep > 0 {
+			for i := 0; err == nil && i < len(l.Files); i++ {
+				var there minio.ObjectInfo
+				there, err = s.client.StatObject(ctx, s.bucket, s.folder(step)+l.Files[i].Object, minio.StatObjectOptions{})
+				if minio.ToErrorResponse(err).Code == minio.NoSuchKey || err == nil && there.Size != l.Files[i].Bytes {
+					err = ErrCorrupt
+				}
+			}
+			if err == nil {
+				keep--
+			} else if !errors.Is(err, ErrCorrupt) {
+				return s.explain(fmt.Sprintf("look at step %d", step), err)
+			}
+			continue
+		}
 		if err != nil {
 			return err
 		}

@@ -14,6 +14,7 @@ import copy
 import ctypes
 import dataclasses
 import functools
+import glob
 import io
 import itertools
 import math
@@ -38,7 +39,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from .checkpoint import tensor_file
 from .checkpoint.file.errors import CheckpointError, Corrupt, Schema, Usage
-from .checkpoint.file.layout import BLOCK, DCP, DTYPES, MAX_STATE, PARAMETER, describe, encode_table, flush_folder, hash64, plain
+from .checkpoint.file.layout import BLOCK, DCP, DTYPES, MAX_STATE, PARAMETER, TORCH, describe, encode_table, flush_folder, hash64, plain
 from .checkpoint.file.reads import Reads
 from .checkpoint.state import sets
 
@@ -84,6 +85,11 @@ def _arrays(plan):
             like = torch.empty(item.tensor_data.chunk.sizes, dtype=item.tensor_data.properties.dtype, device="meta")
             named[_name(item.index)] = (_raw(like), PARAMETER)
     return named or {"-": (torch.empty(0, dtype=torch.uint8, device="meta"), PARAMETER)}  # a file has an array at least
+
+
+def _starting(path, generation):
+    """A file that is there until the files of a generation have a checkpoint."""
+    return f"{path}.g{generation}.starting"
 
 
 def _step(checkpoint_id):
@@ -230,8 +236,11 @@ class Writer(_Stepped, BlockingAsyncStager, StorageWriter):
         digest = hash64(b"".join(encode_table(describe(_arrays(p))[0]) + b"\n" for p in plans))
         if now.ck is None or now.digest != digest or any(p.storage_data for p in plans):
             found = sets.sets(self.path)
-            now.retired = [p for _, _, paths, _ in found for p in paths]
             now.generation, now.digest, now.whole, id_ = max((g for g, *_ in found), default=0) + 1, digest, None, os.urandom(16)
+            with open(_starting(self.path, now.generation), "w"):
+                flush_folder(self.path)  # before a rank has a file
+            now.retired = [p for _, _, paths, _ in found for p in paths]
+            now.retired += [p for end in ("starting", "*.creating") for p in glob.glob(f"{glob.escape(self.path)}.g*.{end}")]
             if now.old is None:
                 now.old = now.ck  # locked, until the new files have a checkpoint
             now.ck = None
@@ -249,7 +258,7 @@ class Writer(_Stepped, BlockingAsyncStager, StorageWriter):
             found.close()
             now.ck = tensor_file.open_(found.paths[0])  # Locked, if another job writes it
             now.generation, now.digest, now.whole = found.generation, found.head["digest"], (found.step, found.nonce)
-            now.last, now.committed = now.whole, None
+            now.last, now.committed, now.retired = now.whole, None, [_starting(self.path, found.generation)]
         now.taken = True
 
     def _file(self, plan, job, planner):
@@ -360,6 +369,15 @@ class _Whole:
             self._parts[rank] = ck, {e.name: (e, h, start) for e, h, start in places}, pickle.loads(state.random[len(DCP) :])["items"]
         return self._parts[rank]
 
+    def steps(self):
+        """The other steps that are there, newest first."""
+        return [r.step for r in sorted(self._files[0]._found().values(), reverse=True) if r.step != self.step]
+
+    def verify(self):
+        for rank, ck in enumerate(self._files):
+            for e, *place in self.part(rank)[1].values():
+                ck.read((e, *place), torch.empty(e.shape, dtype=TORCH[e.dtype]))
+
     def close(self):
         for ck in self._files:
             ck.close()
@@ -368,13 +386,17 @@ class _Whole:
 def _whole(path, step=None):
     """The newest checkpoint that all files of a set have, or that of a step; None if nothing was saved. Raises Corrupt if something was, and nothing is
     whole."""
-    faults, empty = [], True
+    faults = []
     for generation, _, paths, missing in sets.sets(path):
-        if missing:
-            faults += [f"{p} is missing" for p in missing]
-            continue
+        if paths[0] in missing and os.path.lexists(_starting(path, generation)):
+            continue  # the first save did not complete: rank 0 commits last
         with ExitStack() as stack:
-            files = [stack.enter_context(tensor_file.open_(p, read_only=True)) for p in paths]
+            files = [stack.enter_context(tensor_file.open_(p, read_only=True)) for p in paths if p not in missing]
+            if paths[0] not in missing and files[0]._empty_fault() is None:
+                continue
+            if missing:
+                faults += [f"{p} is missing; bring it back, or move the others away to start anew" for p in missing]
+                continue
             sets.of_one_set(files)
             found = files[0]._found()
             for ck in files:
@@ -395,10 +417,11 @@ def _whole(path, step=None):
                 if faults and step is None:
                     warnings.warn(f"{path}: step {record.step} is whole, but there is damage: {'; '.join(faults)}", stacklevel=2)
                 return _Whole(generation, paths, record.step, state.nonce, pickle.loads(state.random[len(DCP) :]), files)
-            empty = empty and all(ck._empty_fault() is None for ck in files)
+            if not found and not files[0].faults:
+                faults.append(f"{paths[0]}: {files[0]._empty_fault()}")
     if step is not None:
         raise Corrupt(f"{path}: no checkpoint of step {step} is whole: {'; '.join(faults) or 'it was not saved, or has been overwritten'}")
-    if faults or not empty:
+    if faults:
         raise Corrupt(f"{path}: no checkpoint is whole: {'; '.join(faults)}")
     return None
 
@@ -443,10 +466,18 @@ class Reader(_Stepped, StorageReader):
             try:
                 self._read(plan, planner)
             except Corrupt as e:
-                raise _at_step(e, self.path, self._found.step) from e
+                raise _at_step(Corrupt(f"{e}; {self._other()}"), self.path, self._found.step) from e
         out = Future()
         out.set_result(None)
         return out
+
+    def _other(self):
+        """What else can be loaded."""
+        for step in self._found.steps():
+            with contextlib.suppress(Corrupt), closing(_whole(self.path, step)) as other:
+                other.verify()
+                return f"step {step} is whole: load it with Reader({self.path!r}, step={step})"
+        return "no other step verifies: load a copy"
 
     def _read(self, plan, planner):
         wanted, reads = {}, {}

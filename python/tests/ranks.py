@@ -55,7 +55,7 @@ def spawn(ranks, target, *args):
             target(rank, *args)
             code = 0
         except BaseException:
-            if os.environ.get("RANKS_VERBOSE") or target is not trained:
+            if os.environ.get("RANKS_VERBOSE") or target.__name__ not in ("trained", "killed"):
                 traceback.print_exc()
         finally:
             sys.stdout.flush()

@@ -16,6 +16,7 @@ from ranks import join, spawn
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import clip_grad_norm_
 
 from evenkeel import checkpoint
 from evenkeel.checkpoint import Job, LayerWise
@@ -159,6 +160,16 @@ def refused():
             backward(d, 2)
 
     must("second gradient", twice)
+    for view in (False, True):
+        d = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(8, 20), torch.nn.Linear(20, 1)), gradient_as_bucket_view=view, bucket_cap_mb=0.0005)
+        layers = LayerWise(d, torch.optim.SGD(d.parameters(), 0.1))
+
+        def clipped():
+            with layers.step():  # noqa: B023
+                backward(d, 1)  # noqa: B023
+                clip_grad_norm_(d.parameters(), 1e-3)  # noqa: B023
+
+        must("was changed after its update", clipped)
     return out
 
 

@@ -66,21 +66,18 @@ class Layers(unittest.TestCase):
         self.path = os.path.join(folder.name, "run.ckpt")
 
     def test_what_needs_all_gradients_is_refused(self):
-        scaler = torch.cuda.amp.GradScaler()
-        scaler._enabled = True  # as on a device
-        for wrong, said in (
-            (lambda m, loss: scaler.scale(loss), "GradScaler"), (lambda m, loss: torch.nn.utils.clip_grad_norm_(m.parameters(), 1.0), "comes too late"),
-            (lambda m, loss: torch.nn.utils.clip_grad_value_(m.parameters(), 1.0), "comes too late"),
-            (lambda m, loss: [p.grad.mul_(0.5) for p in m.parameters()], "changed after its update"),
+        scaler = torch.amp.GradScaler("cpu")
+        for wrong in (
+            lambda o, loss: scaler.scale(loss) + (scaler.unscale_(o["optimizer"]) or 0), lambda o, loss: torch.nn.utils.clip_grad_norm_(o["model"].parameters(), 1.0),
+            lambda o, loss: torch.nn.utils.clip_grad_value_(o["model"].parameters(), 1.0), lambda o, loss: [p.grad.mul_(0.5) for p in o["model"].parameters()],
         ):  # fmt: skip
             o = objects()
             layers = LayerWise(o["model"], o["optimizer"])
-            with self.assertRaisesRegex(checkpoint.Usage, said):
+            with self.assertRaisesRegex(checkpoint.Usage, "changed after its update"):
                 with layers.step():
                     loss = o["model"](torch.ones(2, 8)).sum()
                     loss.backward()
-                    wrong(o["model"], loss)
-        self.assertEqual(torch.nn.utils.clip_grad_norm_.__name__, "clip_grad_norm_")  # as it was
+                    wrong(o, loss)
         with tempfile.TemporaryDirectory() as folder, Job(os.path.join(folder, "x")) as saved:
             o = {**objects(), "scaler": scaler}
             saved.restore(**o)
@@ -183,6 +180,15 @@ class Layers(unittest.TestCase):
         with self.assertRaisesRegex(checkpoint.Usage, "keeps .*count"):
             with LayerWise(m, Counting(m.parameters(), 0.1)).step():
                 backward(m, 1)
+        class Normed(torch.optim.SGD):
+            def step(self, closure=None):
+                norm = sum(p.grad.square().sum() for g in self.param_groups for p in g["params"])
+                for p in (p for g in self.param_groups for p in g["params"]):
+                    p.grad = p.grad / norm
+                super().step(closure)
+
+        with self.assertRaisesRegex(checkpoint.Usage, "Normed couples parameters"):
+            LayerWise(m, Normed(m.parameters(), 0.1))
         layers = LayerWise(m, o)
         with Job(self.path) as saved:
             saved.restore(model=m)

@@ -134,11 +134,9 @@ func (d *Disk) Allocate(size int64, progress func(done, total int64)) error {
 			progress(min(at+zeroChunk, size), size)
 		}
 	}
-	if err := fsync(d.File); err != nil || size < Block {
-		return err
-	}
+	err = fsync(d.File)
 	_ = unix.Fadvise(int(d.Fd()), 0, 0, unix.FADV_DONTNEED) // else the first write past the cache takes out each page
-	return d.measureInPlace((size - 1) / Block * Block / 2 / Block * Block)
+	return err
 }
 
 // WriteAt is io.WriterAt's. Past the page cache it returns before the bytes are with the disk: what goes wrong then is

@@ -3,6 +3,8 @@
     speed.py forward FOLDER [TRIALS]          the first forward pass after a restore, against mmap and torch.load, all cold      3 minutes
     speed.py persist FOLDER MIB [TRIALS]      a durable save against fio's best                                       256: 1, 1024: 3 minutes
     speed.py steps FOLDER THREADS [TRIALS MIB] steps with saves over steps without: at the automatic interval, and every step    4 minutes
+    speed.py small FOLDER COUNT [TRIALS]      saves of so many parameters of 32 bytes with AdamW, four arrays each, against torch.save and fsync        16000: 1 minute
+    speed.py frozen FOLDER MIB [TRIALS]       saves of an adapter of 48 KiB beside a frozen base, against torch.save and fsync of both                160: 1 minute
     speed.py gpt2 FOLDER [STEPS]              two ranks of DDP with a state of GPT-2 small's size: what training waits over three intervals, in as many steps at most
 
 The durations are of a quiet machine with two cores, 9 trials and OpenBLAS. Medians of the trials' ratios, with quartiles; what is compared takes turns. A signal (Ctrl-C) ends
@@ -299,6 +301,67 @@ def persist(folder, mib, trials=9):
     row(f"durable save over fio's best, {mib} MiB", ratios)
 
 
+def against(folder, model, trials):
+    """Saves of a model and its AdamW, durable, by turns with torch.save and fsync."""
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-6)
+    for p in optimizer.param_groups[0]["params"]:
+        p.grad = torch.ones_like(p)
+    times = {"save, returns": [], "save, durable": [], "torch.save, fsync": []}
+    loads = {"restore, verified": [], "torch.load": []}
+    path, plain = os.path.join(folder, "run.ckpt"), os.path.join(folder, "plain")
+
+    def timed(values, do):
+        gc.collect()
+        begun = time.perf_counter()
+        do()
+        values.append(time.perf_counter() - begun)
+
+    def whole():
+        with open(plain, "wb") as f:
+            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, f)
+            f.flush()
+            os.fsync(f.fileno())
+
+    def turn(i):
+        saved.ready()
+        optimizer.step()
+        gc.collect()
+        begun, wrote = time.perf_counter(), written()
+        saved.save(i)
+        times["save, returns"].append(time.perf_counter() - begun)
+        saved.wait()
+        times["save, durable"].append(time.perf_counter() - begun)
+        bytes_.append(written() - wrote)
+        timed(times["torch.save, fsync"], whole)
+
+    def written():
+        with open("/proc/self/io") as f:
+            return int(f.read().split("write_bytes: ")[1].split()[0])
+
+    bytes_ = []
+    with Job(path) as saved:
+        saved.restore(model=model, optimizer=optimizer)
+        turns(trials, turn, times)
+        print(f"{len(saved._file.entries)} arrays, {os.path.getsize(path) >> 10} KiB on the disk, torch.save {os.path.getsize(plain) >> 10} KiB; written by each save, KiB: {[b >> 10 for b in bytes_]}")
+    for _ in range(trials):
+        with Job(path) as saved:
+            timed(loads["restore, verified"], lambda: saved.restore(model=model, optimizer=optimizer))  # noqa: B023
+        timed(loads["torch.load"], lambda: torch.load(plain))
+    report(times, "torch.save, fsync")
+    report(loads, "torch.load")
+    row(f"durable save over torch.save and fsync, torch {torch.__version__}", [a / b for a, b in zip(times["save, durable"], times["torch.save, fsync"])])
+
+
+def small(folder, count, trials=5):
+    against(folder, torch.nn.ParameterList([torch.ones(8) for _ in range(count)]), trials)
+
+
+def frozen(folder, mib, trials=9):
+    model = torch.nn.ModuleList([torch.nn.Linear(1024, 1024, bias=False) for _ in range(mib // 4)]).requires_grad_(False)
+    model.append(torch.nn.Linear(1024, 12, bias=False))
+    against(folder, model, trials)
+
+
 class Work:
     """Training steps that take a given time: matrices multiplied, then AdamW over the state."""
 
@@ -485,4 +548,4 @@ if __name__ == "__main__":
     print(f"{blas()}; {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}", flush=True)
     what, where, *numbers = sys.argv[1:]
     with tempfile.TemporaryDirectory(dir=where, prefix="speed") as folder:
-        {"forward": forward, "persist": persist, "steps": steps, "gpt2": gpt2}[what](folder, *map(int, numbers))
+        {"forward": forward, "persist": persist, "steps": steps, "gpt2": gpt2, "small": small, "frozen": frozen}[what](folder, *map(int, numbers))

@@ -2,14 +2,14 @@
 With DistributedDataParallel this happens when the parameter's bucket was reduced over all ranks. docs/guides/checkpoint-pytorch.md#layer-by-layer shows a
 job, and says what is refused.
 
-Parameters that have their gradients are stepped as if the optimizer had no others. step() detects an enabled scaler, torch's functions for clipping, and
-gradients that change after their update.
+Parameters that have their gradients are stepped as if the optimizer had no others. step() detects gradients that change after their update, as by clipping.
 """
 
+import collections
+import copy
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from unittest import mock
+from contextlib import contextmanager
 
 import torch
 
@@ -20,35 +20,29 @@ from .state.loading import parameters
 from .state.plan import moment_name
 
 
-@contextmanager
-def _watched():
-    """Refuses gradient scalers and clipping, which need all gradients before the first update."""
-
-    real = torch.amp.GradScaler.scale
-
-    def scale(scaler, *args, **keywords):
-        if scaler.is_enabled():
-            raise Usage("LayerWise would apply gradients before GradScaler unscales them; call Job.save after scaler.step(optimizer), or train in bfloat16 "
-                        "without a scaler")
-        return real(scaler, *args, **keywords)
-
-    def clip(*_, **__):
-        raise Usage("clipping within step() comes too late: parameters are updated already; clip before optimizer.step(), and save with Job after it")
-
-    with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(torch.amp.GradScaler, "scale", scale))
-        for module in (torch.nn.utils, torch.nn.utils.clip_grad):
-            for name in ("clip_grad_norm_", "clip_grad_value_"):
-                stack.enter_context(mock.patch.object(module, name, clip))
-        yield
-
-
 def _part_of(optimizer, params):
     """A copy of an optimizer that steps only these parameters. params: a list for each group."""
     part = object.__new__(type(optimizer))
     part.__dict__.update({k: v for k, v in optimizer.__dict__.items() if k not in ("param_groups", "step")})
     part.param_groups = [{**g, "params": list(ps)} for g, ps in zip(optimizer.param_groups, params)]
     return part
+
+
+def _couples(optimizer, params):
+    """Whether steps of copies of these parameters together differ from steps of each."""
+    ends = []
+    for together in (True, False):
+        with torch.random.fork_rng(devices=[]):
+            twins = {p: p.detach().clone().requires_grad_() for p in params}
+            whole = _part_of(optimizer, [[twins[p] for p in g["params"] if p in twins] for g in optimizer.param_groups])
+            whole.state = collections.defaultdict(dict, {twins[p]: copy.deepcopy(optimizer.state[p]) for p in params if p in optimizer.state})
+            for step in range(2):
+                for i, q in enumerate(twins.values()):
+                    q.grad = torch.full_like(q, 0.3 * i + 0.1 * step - 0.2)
+                for these in [set(twins.values())] if together else [{q} for q in twins.values()]:
+                    type(optimizer).step(_part_of(whole, [[q for q in g["params"] if q in these] for g in whole.param_groups]))
+            ends.append(list(twins.values()))
+    return not all(map(torch.equal, *ends))
 
 
 class _Save:
@@ -134,6 +128,8 @@ class LayerWise:
         for p in stepped:
             if p.requires_grad and p not in self._names:
                 raise Usage(f"the optimizer has a parameter of shape {tuple(p.shape)} that is not in the model")
+        if _couples(optimizer, sorted(self._names, key=torch.Tensor.numel)[:2]):
+            raise Usage(f"{type(optimizer).__name__} couples parameters: its step of two is not a step of each; save with Job after optimizer.step()")
         self._lock = threading.Lock()  # backward may run in several threads
         self._active = False
         self._done = set()  # parameters updated in this step
@@ -185,12 +181,18 @@ class LayerWise:
                     out.set_exception(e)
 
             self._updates.submit(reduced)
+            if bucket.is_last():  # DDP writes to gradients in a callback that is queued after this one
+                queue = torch.autograd.Variable._execution_engine.queue_callback
+                queue(lambda: queue(self._settled))
             return out
 
         try:
             self.model.register_comm_hook(None, reduce)
         except RuntimeError as e:
             raise Usage(f"DistributedDataParallel already has a comm hook ({e}); LayerWise needs its own") from e
+
+    def _settled(self):
+        self._versions = {p: p.grad._version for p in self._names if p.grad is not None}
 
     def _finished(self, params):
         """Updates and saves parameters that have their gradients."""
@@ -211,7 +213,7 @@ class LayerWise:
                 if changed or len(h) != len(g):
                     raise Usage(f"{type(self.optimizer).__name__} keeps {changed or 'state'} in its groups; it cannot be stepped layer by layer")
             self._done |= mine
-            if not self._ddp:  # DDP writes to gradients afterwards
+            if not self._ddp:
                 self._versions.update((p, p.grad._version) for p in mine if p.grad is not None)
             if self._save:
                 self._save.write(params)
@@ -237,8 +239,7 @@ class LayerWise:
             self.optimizer._step_count += 1  # schedulers look at it
         self._save = _Save(saved, step, cursor, self.optimizer) if saved is not None else None
         try:
-            with _watched():
-                yield
+            yield
             self._active = False
             if self._error is not None:
                 raise self._error

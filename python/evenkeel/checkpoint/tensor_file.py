@@ -1,6 +1,6 @@
 """A checkpoint file of named tensors. The file has a fixed size. Once a save is durable, a crash leaves a complete checkpoint in it.
 
-CPU tensors are written from their own memory. save() copies buffers, GPU tensors and non-contiguous tensors.
+CPU tensors are written from their own memory. save() copies buffers, GPU tensors, non-contiguous tensors and small ones.
 """
 
 import atexit
@@ -16,7 +16,7 @@ import torch
 from .file import creation, transfer
 from .file.device_copy import Staging
 from .file.errors import CheckpointError, Format, Schema, Usage
-from .file.layout import BUFFER, MAX_NAME, Record, memory, plain, sample, stored, write_notes
+from .file.layout import BLOCK, BUFFER, MAX_NAME, Record, memory, plain, sample, stored, write_notes
 from .file.writer import Writer
 
 
@@ -132,7 +132,7 @@ class Checkpoint(Writer):
                 taken.append((name, source, event))
         finally:  # together: each use of the lock or the queue may wake the writer
             with self._changed:
-                self._reading.update(name for name, _, event in taken if event is None)  # for the others the device waits, not the program
+                self._reading.update(name for name, source, _ in taken if name in watched and source is watched[name][0])
                 self._watched.update(watched)
             if taken:
                 self._jobs.put(("write", taken))
@@ -147,7 +147,7 @@ class Checkpoint(Writer):
         length = source.numel() * source.element_size() if torch.is_tensor(source) else len(source)
         if length != self._index[name].length:
             raise Schema(f"{self.path}: tensor {name!r} has {length} bytes, in the file {self._index[name].length}")
-        if kind == BUFFER and event is None:
+        if event is None and (kind == BUFFER or length < BLOCK):
             source = bytes(memory(t) if source is t else source)
         return source, event
 

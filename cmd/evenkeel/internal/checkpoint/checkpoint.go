@@ -159,7 +159,7 @@ func (i inspected) lines() []string {
 		case s.Fault != "":
 			row[4] = "DAMAGED: " + s.Fault
 		case s.Verified:
-			row[4] = "verified"
+			row[4] = fmt.Sprintf("verified: cursor %d, digest %s", s.Cursor, s.Digest)
 		case s.Sequence > 0:
 			row[4] = "committed"
 		}

@@ -38,14 +38,15 @@ type uploadCmd struct {
 
 // Help is what --help adds.
 func (*uploadCmd) Help() string {
-	return `Verifies the newest checkpoint that all files have and uploads it, one safetensors file for each. The upload counts once
-complete.json, which is written last, is there. The job may go on saving. Keys are read from AWS_ACCESS_KEY_ID,
+	return `Verifies the newest checkpoint that all files have and uploads it, one safetensors file for each. For the name of a job of
+several ranks, these are the files of its newest set. The upload counts once complete.json, which is written last, is there.
+The job may go on saving. Keys are read from AWS_ACCESS_KEY_ID,
 AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, and not shown. With --follow failures are logged and tried again.
 
 Examples:
 
   evenkeel checkpoint upload run.ckpt --to s3://models/run1
-  evenkeel checkpoint upload run.ckpt.g1.0of2 run.ckpt.g1.1of2 --to s3://models/run1 --follow --every 10m --keep 3
+  evenkeel checkpoint upload run.ckpt --to s3://models/run1 --follow --every 10m --keep 3
   evenkeel checkpoint upload run.ckpt --to s3://models/run1 --endpoint http://127.0.0.1:9000`
 }
 
@@ -54,7 +55,7 @@ func (u *uploadCmd) Run(a *cli.App) error {
 	if u.Keep < 0 || u.Every <= 0 {
 		return badinput.Errorf("--keep: %d must not be negative, and --every: %v must be above 0", u.Keep, u.Every)
 	}
-	if err := u.check(); err != nil {
+	if err := (&fileArgs{Files: remote.Files(u.Files)}).check(); err != nil {
 		return err
 	}
 	s, err := u.connect("--to", u.To)

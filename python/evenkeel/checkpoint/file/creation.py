@@ -9,7 +9,7 @@ import warnings
 
 from . import transfer
 from .errors import Locked, Usage
-from .layout import BLOCK, MAX_STATE, SLOT_ALIGN, SUPER, VERSION, Note, align, describe, encode_table, flush_folder, hash64, marker, write_at, write_notes, write_record
+from .layout import BLOCK, MAX_STATE, SLOT_ALIGN, SUPER, VERSIONS, Note, align, describe, encode_table, flush_folder, hash64, marker, write_at, write_notes, write_record
 
 
 def lock(fd, path):
@@ -40,7 +40,7 @@ def make(path, named, slots, state_bytes, rank, ranks, id):
     size = first_slot + slots * slot_size
     order = 0x01020304 if sys.byteorder == "little" else 0x04030201
     head = struct.pack(
-        SUPER, b"EVKLCKPT", VERSION, order, id, rank, ranks, slots, len(entries),
+        SUPER, b"EVKLCKPT", VERSIONS[any(e.offset % BLOCK for e in entries)], order, id, rank, ranks, slots, len(entries),
         len(table), hash64(table), first, second, first_slot, slot_size, manifest_at, manifest_size, size,
     )  # fmt: skip
     head += struct.pack("<Q", hash64(head))

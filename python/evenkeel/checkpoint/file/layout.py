@@ -13,8 +13,8 @@ from xxhash import xxh3_64
 from .errors import Corrupt, Usage
 
 PARAMETER, MOMENT, BUFFER = 1, 2, 3
-BLOCK, SLOT_ALIGN, VERSION = 4096, 2 << 20, 2
-MAX_ARRAYS, MAX_NAME, MAX_DIMS, MAX_STATE = 1 << 16, 1024, 16, 1 << 30
+BLOCK, SLOT_ALIGN, VERSIONS = 4096, 2 << 20, (2, 3)
+MAX_ARRAYS, MAX_NAME, MAX_DIMS, MAX_STATE = 1 << 20, 1024, 16, 1 << 30
 DTYPES = {
     torch.float16: 1, torch.bfloat16: 2, torch.float32: 3, torch.float64: 4, torch.int8: 5, torch.int16: 6, torch.int32: 7,
     torch.int64: 8, torch.uint8: 9, torch.bool: 13,
@@ -72,10 +72,10 @@ def sample(t):
 
 
 def describe(named):
-    """The entries of tensors (name -> (tensor, kind)), and the bytes that all of them take."""
+    """The entries of tensors (name -> (tensor, kind)), and the bytes that all of them take. Those smaller than a block come last and share blocks."""
     if not 1 <= len(named) <= MAX_ARRAYS:
         raise Usage(f"{len(named)} tensors, must be 1 to {MAX_ARRAYS}")
-    entries, at = [], 0
+    large, small, at = [], [], 0
     for name, (t, kind) in named.items():
         if not 1 <= len(name.encode()) <= MAX_NAME:
             raise Usage(f"tensor {name[:40]!r}: a name must have 1 to {MAX_NAME} bytes, it has {len(name.encode())}")
@@ -89,9 +89,13 @@ def describe(named):
         if kind not in (PARAMETER, MOMENT, BUFFER):
             raise Usage(f"tensor {name!r}: kind {kind}, must be PARAMETER, MOMENT or BUFFER")
         length = math.prod(shape) * SIZES[DTYPES[dtype]]
-        entries.append(Entry(name, DTYPES[dtype], kind, shape, at, length))
-        at = align(at + length, BLOCK)
-    return entries, at
+        (small if length < BLOCK else large).append(Entry(name, DTYPES[dtype], kind, shape, 0, length))
+    entries = []
+    for these, to in ((large, BLOCK), (small, 16)):
+        for e in these:
+            entries.append(e._replace(offset=at))
+            at = align(at + e.length, to)
+    return entries, align(at, BLOCK)
 
 
 def encode_table(entries):

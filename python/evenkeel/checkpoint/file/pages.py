@@ -6,7 +6,7 @@ import struct
 import sys
 
 from .errors import CheckpointError, Corrupt, Format, Schema
-from .layout import BLOCK, MAX_ARRAYS, MAX_DIMS, MAX_NAME, NOTE, NOTE_AT, RECORD, SIZES, SUPER, TORCH, VERSION, Entry, Note, Record, describe, hash64, read_at
+from .layout import BLOCK, MAX_ARRAYS, MAX_DIMS, MAX_NAME, NOTE, NOTE_AT, RECORD, SIZES, SUPER, TORCH, VERSIONS, Entry, Note, Record, align, describe, hash64, read_at
 
 
 class Pages:
@@ -52,8 +52,8 @@ class Pages:
         if f[0] != b"EVKLCKPT":
             raise Format(f"{self.path}: not a checkpoint file")
         good = hash64(b[:120]) == struct.unpack("<Q", b[120:])[0]
-        if f[1] != VERSION and (good or f[1] < 1 << 16):
-            raise Format(f"{self.path}: version {f[1]}; evenkeel.checkpoint reads version {VERSION}")
+        if f[1] not in VERSIONS and (good or f[1] < 1 << 16):
+            raise Format(f"{self.path}: version {f[1]}; evenkeel.checkpoint reads versions {VERSIONS}")
         if int.from_bytes(b[12:16], sys.byteorder) == 0x04030201:
             raise Format(f"{self.path}: written on a machine with the other byte order")
         if not good:
@@ -77,17 +77,17 @@ class Pages:
     def _parse(self, table, count):
         self.entries = []
         try:
-            at = end = 0
+            at = end = 0  # a block is shared by arrays smaller than one only
             for _ in range(count):
                 (n,) = struct.unpack_from("<H", table, at)
                 name = table[at + 2 : at + 2 + n].decode()
                 dtype, kind, dims = table[at + 2 + n : at + 5 + n]
                 *shape, offset, length = struct.unpack_from(f"<{dims}QQQ", table, at + 5 + n)
                 known = 1 <= n <= MAX_NAME and 1 <= dtype < len(SIZES) and 1 <= kind <= 3 and dims <= MAX_DIMS
-                if not known or offset < end or offset % BLOCK or math.prod(shape) * SIZES[dtype] != length or offset + length > self._manifest_at:
+                if not known or offset < end or offset % BLOCK and (length >= BLOCK or offset != align(end, 16)) or math.prod(shape) * SIZES[dtype] != length or offset + length > self._manifest_at:
                     raise Format(f"{self.path}: array {name!r} is invalid")
                 self.entries.append(Entry(name, dtype, kind, tuple(shape), offset, length))
-                at, end = at + 5 + n + 8 * dims + 16, offset + length
+                at, end = at + 5 + n + 8 * dims + 16, offset + align(length, 1 if length < BLOCK else BLOCK)
         except (struct.error, ValueError, IndexError) as e:
             raise Format(f"{self.path}: table of arrays: {e}") from None
         if len({e.name for e in self.entries}) != count:

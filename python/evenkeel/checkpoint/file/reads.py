@@ -1,12 +1,19 @@
 """Reads arrays with several threads: one hashes while another waits for the disk."""
 
 import contextlib
+import itertools
 import threading
 from concurrent import futures
 
 from .transfer import background
 
+_MOST = 1024  # futures, which take more memory than a small array
 _PATIENCE = 1.0  # seconds for which `later` leaves CPU and disk to the forward pass
+
+
+def _all(reads):
+    for read in reads:
+        read()
 
 
 class Reads:
@@ -16,9 +23,10 @@ class Reads:
         """reads, later: name -> function that reads and verifies an array. A thread of low priority reads `later` after `reads`."""
         self.go = threading.Event()  # set when the forward pass is done: `later` may begin
         self._threads = futures.ThreadPoolExecutor(3), futures.ThreadPoolExecutor(1, initializer=self._hold)
-        self._first = [self._threads[0].submit(read) for read in reads.values()]
+        each = list(reads.values())
+        self._first = [self._threads[0].submit(_all, each[i::_MOST]) for i in range(min(len(each), _MOST))]
         self._later = dict(later)
-        self._reads = {**dict(zip(reads, self._first)), **{name: self._threads[1].submit(read) for name, read in self._later.items()}}
+        self._reads = {**dict(zip(reads, itertools.cycle(self._first))), **{name: self._threads[1].submit(read) for name, read in self._later.items()}}
 
     def _hold(self):
         background()

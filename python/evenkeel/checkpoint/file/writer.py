@@ -1,5 +1,6 @@
 """Writes checkpoints in the background, in the commit order of docs/reference/formats/checkpoint.md."""
 
+import itertools
 import os
 import queue
 import struct
@@ -29,6 +30,10 @@ class Writer(Reader):
         self._idle = threading.Event()
         self._idle.set()
         self._index = {e.name: e for e in self.entries}
+        self._shared_at = next((a.offset for a, b in itertools.pairwise(self.entries) if b.offset % BLOCK), self._manifest_at)
+        self._shared = bytearray(self._manifest_at - self._shared_at if writes else 0)  # arrays that share blocks, written together
+        self._held = [{} for _ in range(self.slots)]  # name -> hash of what this process has left in each slot
+        self._last_hashes, self._same = {}, set()  # of the last save; names whose hash was that of the save before
         self._reading = set()  # names that the save has not read yet
         self._watched = {}  # name -> (tensor, version, sample); tensors that are saved from their own memory, until ready()
         self._changed = threading.Condition()
@@ -74,9 +79,14 @@ class Writer(Reader):
                 elif kind == "commit" and error is None:
                     # After a failed flush the kernel may have dropped data without saying so: do not use this slot again.
                     poison = True
+                    if self._shared:
+                        self._access.write(self._shared, self._first + slot * self._size + self._shared_at)
                     self._access.written()
                     self._commit(*job, [hashes[e.name] for e in self.entries])
                     poison = False
+                    large = {e.name: hashes[e.name] for e in self.entries if e.offset < self._shared_at}
+                    self._same, self._last_hashes = {n for n, h in large.items() if self._last_hashes.get(n) == h}, large
+                    self._held[slot].update(large)
                     self.took = time.monotonic() - begun
             except Usage as e:  # the storage is not at fault
                 error, poison = e, False
@@ -115,7 +125,15 @@ class Writer(Reader):
         data, e = memory(source) if torch.is_tensor(source) else source, self._index[name]
         if len(data) != e.length:
             raise Usage(f"tensor {name!r} was resized while it was being saved; call ready() first. The save is given up")
-        h = self._access.write(data, self._first + slot * self._size + e.offset, pace)
+        if e.offset >= self._shared_at:
+            copy = memoryview(self._shared)[e.offset - self._shared_at :][: e.length]
+            copy[:] = data
+            h = hash64(copy)
+        else:
+            h = transfer.digest(data, pace) if name in self._same else None
+            if h is None or h != self._held[slot].get(name):  # what a slot holds already, such as frozen parameters, is not written again
+                self._held[slot].pop(name, None)
+                h = self._access.write(data, self._first + slot * self._size + e.offset, pace)
         self._unchanged(name)
         return h
 

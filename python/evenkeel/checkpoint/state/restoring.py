@@ -99,7 +99,7 @@ class Restoring:
             into, loads, soon = loading.prepare(paths[0], state.random, objects, live, entries)
             first = [n for n, e in entries.items() if e.kind == BUFFER or soon and n in soon]
             order = first + [n for n, (_, kind) in live.items() if kind == PARAMETER]
-            reads = {n: functools.partial(places[n][0].read, places[n][1], into[n]) for n in order + [n for n in places if n not in set(order)]}
+            reads = {n: functools.partial(places[n][0].read, places[n][1], into[n]) for n in dict.fromkeys((*order, *places))}
             reader = Reads({n: reads.pop(n) for n in order}, reads) if behind else Reads(reads)
             self._reader = (reader, files)
             if not behind or soon is None:
