@@ -60,6 +60,13 @@ func NewModel(c *cluster.Cluster) *Agent {
 	return a
 }
 
+// NewReactive returns the fallback rule without foresight. A comparison with it shows what foresight adds.
+func NewReactive(c *cluster.Cluster) *Agent {
+	a := NewModel(c)
+	a.tracker.Blind()
+	return a
+}
+
 // Decide implements Policy.
 func (a *Agent) Decide(report *cluster.Report, present []bool, plan *cluster.Plan) error {
 	a.seen.note(a, report, plan.Sizes)
@@ -69,6 +76,7 @@ func (a *Agent) Decide(report *cluster.Report, present []bool, plan *cluster.Pla
 	} else {
 		a.collect(present, plan)
 		a.tracker.Model(a.model)
+		a.tracker.Recall(a.model)
 		copy(a.actions, a.model)
 		if a.values != nil {
 			a.rows = a.tracker.Rows(a.rows, a.weights)
@@ -78,6 +86,11 @@ func (a *Agent) Decide(report *cluster.Report, present []bool, plan *cluster.Pla
 		a.tracker.Apply(a.actions, a.perf)
 		if a.guard != nil {
 			a.Fallbacks += a.guard.decide(a)
+		}
+		if a.guard != nil {
+			a.tracker.Prepare(a.perf, a.guard.perf)
+		} else {
+			a.tracker.Prepare(a.perf)
 		}
 		if a.batch != nil {
 			a.cluster.GlobalBatch = a.batch.choose(a.cluster, present, a.perf, a.tracker.NoiseScale())

@@ -123,10 +123,11 @@ func (s *seen) note(a *Agent, report *cluster.Report, sizes []int) {
 // Explain explains the last decision about a node, given by its index. Decide must have
 // been called before.
 func (a *Agent) Explain(node int) Explanation {
-	s := &a.seen
+	s, after := &a.seen, a.believes().Belief(node)
+	after.Ahead = a.tracker.Belief(node).Ahead
 	e := Explanation{
 		Round: s.round, Node: a.cluster.Nodes[node].Name, MicroBatch: s.sizes[node], Weights: s.weights,
-		Before: s.before[node], After: a.believes().Belief(node),
+		Before: s.before[node], After: after,
 	}
 	if s.nodes == nil {
 		return e

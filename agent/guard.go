@@ -41,6 +41,7 @@ type guard struct {
 func newGuard(a *Agent) *guard {
 	n := len(a.cluster.Nodes)
 	g := &guard{off: true, tracker: env.NewTracker(a.cluster), actions: make([]int, n), instead: make([]int, n), perf: make([]cluster.Performance, n), ready: make([]cluster.Performance, n)}
+	g.tracker.Blind() // what the agent foresees holds for both
 	a.both[1] = g.tracker
 	return g
 }
@@ -87,6 +88,7 @@ func (g *guard) judge(report *cluster.Report, network *env.Tracker) {
 // network's actions that differ.
 func (g *guard) decide(a *Agent) (overruled int) {
 	g.tracker.Model(g.actions)
+	a.tracker.Recall(g.actions)
 	g.tracker.Apply(g.actions, g.perf)
 	if !a.guarded() {
 		return 0

@@ -241,11 +241,12 @@ func TestGuardBelievesAsTheModelAlone(t *testing.T) {
 			own.Nodes = slices.Clone(own.Nodes)
 			report = &own
 			for i := range c.Nodes {
-				if got, want := a.guard.tracker.Belief(i), model.tracker.Belief(i); got != want {
+				got, want, e := a.guard.tracker.Belief(i), model.tracker.Belief(i), a.Explain(i)
+				got.Ahead, e.After.Ahead = want.Ahead, want.Ahead // the agent's tracker foresees for both
+				if got != want {
 					t.Fatalf("%s, round %d, node %d: %+v, the model alone has %+v", conditions, k, i, got, want)
 				}
-				e := a.Explain(i)
-				if k > 20 && (e.After != model.tracker.Belief(i) || e.Chosen.Action != model.actions[i] || e.Model.Action != e.Chosen.Action || a.perf[i] != model.perf[i]) {
+				if k > 20 && (e.After != want || e.Chosen.Action != model.actions[i] || e.Model.Action != e.Chosen.Action || a.perf[i] != model.perf[i]) {
 					t.Fatalf("%s, round %d, node %d: explained by %+v", conditions, k, i, e)
 				}
 			}
@@ -341,7 +342,7 @@ func TestGuardedAgentIsTheModel(t *testing.T) {
 	}
 }
 
-// Rounds that end at a deadline are not judged, and the network decides.
+// Rounds that end at a deadline are not judged, and the network decides, without a margin.
 func TestGuardLeavesDeadlinesAlone(t *testing.T) {
 	for name, collect := range map[string]cluster.Collect{"automatic": {AutoDeadline: true}, "share": {DeadlineShare: 1}, "seconds": {Deadline: time.Second}} {
 		c := *agenttest.HeldOut16(t)
@@ -350,6 +351,11 @@ func TestGuardLeavesDeadlinesAlone(t *testing.T) {
 		seconds(t, &c, "bursts", 1, a, 0, 30, nil)
 		if a.guard.rounds != 0 || a.guarded() {
 			t.Errorf("%s: judged in %v rounds", name, a.guard.rounds)
+		}
+		for i := range c.Nodes {
+			if margin := a.Explain(i).After.Margin; margin != 0 {
+				t.Errorf("%s: node %d has a margin of %v", name, i, margin)
+			}
 		}
 	}
 }

@@ -17,6 +17,16 @@ type Belief struct {
 	// a measured node without a profile; else 0.
 	Overhead float64 `json:"overhead,omitempty"`
 	Doubt    float64 `json:"doubt,omitempty"`
+	Ahead    Ahead   `json:"ahead,omitzero"` // zero: no spell of slowness was seen yet
+}
+
+// Ahead is what a tracker foresees for a node, for explanations.
+type Ahead struct {
+	Chance   float64 `json:"chance"`   // of a spell of slowness to begin in the coming round
+	Slowdown float64 `json:"slowdown"` // in a spell, over the level
+	Rounds   float64 `json:"rounds"`   // length of a spell
+	Came     float64 `json:"came"`     // share of the spells foreseen that came
+	Ready    bool    `json:"ready"`    // the parameters leave room for a spell
 }
 
 // Belief returns the belief about a node.
@@ -24,6 +34,9 @@ func (t *Tracker) Belief(node int) Belief {
 	n := &t.nodes[node]
 	b := Belief{Slowdown: n.slowdown, Variance: n.variance, Deviation: n.deviation(), Newest: n.newest[0], Level: n.level, Left: n.left, Gain: n.gain, Margin: n.margin}
 	b.Lag = n.lag(b.Deviation)
+	if o := &n.outlook; o.rounds > 0 {
+		b.Ahead = Ahead{Chance: o.chance, Slowdown: 1 + o.excess, Rounds: o.rounds, Came: n.spell.own.odds(), Ready: n.wanted && t.ahead.ready}
+	}
 	if f := &n.form; f.doubt > 0 {
 		b.Overhead, b.Doubt = 1-f.slope*f.at, math.Sqrt(f.doubt)*f.at
 	}

@@ -22,6 +22,9 @@ type Tracker struct {
 	spread  float64 // about the expected maximum of one standard normal number per node
 	rounds  int
 	finish  float64 // seconds, last predicted
+	ahead   ahead
+	blind   bool  `state:"-"` // it foresees nothing
+	wanted  []int `state:"-"` // working memory
 }
 
 // track is what is known of one node.
@@ -29,8 +32,11 @@ type track struct {
 	belief
 	filter
 	seen
-	pooled float64 // deviation, shrunk towards the fleet's (pool)
-	logged float64 `state:"-"` // logNoise of the newest measurement; 0: not kept
+	spell   *spells // apart, because most rounds hardly read it
+	outlook outlook
+	wanted  bool    // it is made ready for a spell, if that pays
+	pooled  float64 // deviation, shrunk towards the fleet's (pool)
+	logged  float64 `state:"-"` // logNoise of the newest measurement; 0: not kept
 }
 
 // fleet is what holds for the round as a whole.
@@ -47,10 +53,12 @@ type fleet struct {
 
 // NewTracker starts from the profiles.
 func NewTracker(c *cluster.Cluster) *Tracker {
-	t := &Tracker{cluster: c, nodes: make([]track, len(c.Nodes)), spread: spread(len(c.Nodes)), round: newRounds(), judges: c.Choices.Quorum != nil}
+	t := &Tracker{cluster: c, nodes: make([]track, len(c.Nodes)), spread: spread(len(c.Nodes)), round: newRounds(), judges: c.Choices.Quorum != nil, ahead: ahead{off: firstOff, near: clue{prior: nearOff}}}
+	all := make([]spells, len(c.Nodes))
 	for i, base := range c.Nominal() {
 		t.nodes[i].belief = newBelief(base, c.Nodes[i].Profile != nil)
-		t.nodes[i].pooled = priorDeviation
+		t.nodes[i].pooled, t.nodes[i].spell = priorDeviation, &all[i]
+		all[i] = spells{leader: -1, near: clue{prior: nearOff}}
 	}
 	return t
 }
@@ -60,13 +68,19 @@ func spread(n int) float64 {
 	return math.Sqrt2 * math.Erfinv(1-2/float64(max(n, 3)))
 }
 
+// Blind makes the tracker foresee nothing.
+func (t *Tracker) Blind() { t.blind = true }
+
 // Spread is about the expected maximum of the nodes' noise, in deviations.
 func (t *Tracker) Spread() float64 { return t.spread }
 
-// marginUnit is the unit of safety margins, in deviations: the fleet's spread, and less
-// if a round has several spikes, which hide the noise of the other nodes.
+// marginUnit is the unit of safety margins, in deviations: the fleet's spread, less if a round has several spikes, which hide the
+// noise of the other nodes, and none if rounds end at a deadline, which do not wait for a late node.
 func (t *Tracker) marginUnit() float64 {
-	if t.round.rule.Quorum < 1 {
+	switch {
+	case t.cluster.Collect.Timed():
+		return 0
+	case t.round.rule.Quorum < 1:
 		return t.spread
 	}
 	return t.spread * Hidden(t.fleet.jumps*float64(len(t.nodes)))
@@ -136,6 +150,9 @@ func (t *Tracker) observe(report *cluster.Report, judge bool, shares []int) {
 	f.average(measured)
 	f.learn(risen, stayed, passed)
 	t.pool()
+	if !t.blind && t.waits() {
+		t.foresee(report, wait)
+	}
 	// The first rounds show how wrong the profiles are, not how often nodes jump.
 	if measured > 0 && t.rounds >= 3 {
 		f.jumps += max(0.02, 1/float64(t.rounds)) * (jumped/measured - f.jumps)
@@ -274,6 +291,9 @@ func (t *Tracker) Adopt(o *Tracker, from []int) {
 		}
 		n := o.nodes[k]
 		n.left, n.busy, n.busySize, n.fresh, n.late = 0, 0, 0, false, false
+		s := *n.spell
+		s.leader, s.near = -1, clue{prior: nearOff}
+		n.spell, n.outlook, n.wanted = &s, outlook{}, false
 		t.nodes[i] = n
 		if n.count > 0 {
 			per := n.base.PerSample
@@ -290,7 +310,7 @@ func (t *Tracker) Adopt(o *Tracker, from []int) {
 		}
 	}
 	t.fleet = fleet{jumps: o.fleet.jumps, risen: o.fleet.risen, stayed: o.fleet.stayed, passed: o.fleet.passed}
-	t.rounds, t.scale, t.noise = o.rounds, o.scale, o.noise
+	t.rounds, t.scale, t.noise, t.ahead = o.rounds, o.scale, o.noise, o.ahead
 }
 
 // Performance writes every node's parameters, as last believed and with the last margin, into perf.

@@ -62,7 +62,8 @@ func Specs() []Spec {
 		tunedAnytime(whole), tunedAnytime(cut), tunedAnytime(on),
 		tunedExpectedTime(whole), tunedExpectedTime(cut), tunedExpectedTime(on),
 		tunedAuto(whole), tunedAuto(cut), tunedAuto(on), tunedFilledDeadline(on),
-		model(),
+		model("model", "the agent's fallback rule, without the network", agent.NewModel),
+		model("reactive", "the same without foresight", agent.NewReactive),
 		bound("lag1", "true rates of the round before", baseline.Oracle{Lag: 1}),
 		bound("oracle", "true rates now, not the noise", baseline.Oracle{}),
 		boundMargin("oracle-margin", "true rates now, with the best margin for true noise", 0, slices.Concat(ruleMargins, []float64{2.5})...),
@@ -211,10 +212,8 @@ func bound(name, about string, o baseline.Oracle) Spec {
 }
 
 // model returns the spec of the agent's fallback rule.
-func model() Spec {
-	s := untuned("model", "the agent's fallback rule, without the network", func(c *cluster.Cluster) agent.Policy {
-		return agent.NewModel(c)
-	})
+func model(name, about string, create func(*cluster.Cluster) *agent.Agent) Spec {
+	s := untuned(name, about, func(c *cluster.Cluster) agent.Policy { return create(c) })
 	s.Deadline = true
 	return s
 }

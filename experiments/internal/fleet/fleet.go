@@ -26,6 +26,11 @@ func Mixed(workload string, nodes, samples int, devices ...string) (*cluster.Clu
 // by the profiles, by device; first says with which of these the first device begins. It leaves
 // the deadline to the policy.
 func InMicroSteps(c *cluster.Cluster, first int) error {
+	return InSteps(c, func(device int) int { return 4 << ((device + first) % 4) })
+}
+
+// InSteps is InMicroSteps with so many micro-steps for the devices with a number, in order of appearance.
+func InSteps(c *cluster.Cluster, of func(device int) int) error {
 	for i := range c.Nodes {
 		c.Nodes[i].Limit = profile.NoLimit
 	}
@@ -39,7 +44,7 @@ func InMicroSteps(c *cluster.Cluster, first int) error {
 		if _, known := devices[n.Device]; !known {
 			devices[n.Device] = len(devices)
 		}
-		steps := 4 << ((devices[n.Device] + first) % 4)
+		steps := of(devices[n.Device])
 		n.Limit = max((sizes[i]+steps-1)/steps, 1)
 	}
 	c.Collect.AutoDeadline, c.Collect.Reserve, c.Collect.Overtime = true, cluster.DefaultReserve, cluster.DefaultOvertime

@@ -38,6 +38,12 @@ var suites = map[string]suite{
 			"auto", "auto-cut", "auto-on", "waterfill-deadline-on", "model", "lag1-margin", "oracle", "oracle-margin", "hindsight"},
 		seeds: 30, tuneSeeds: 10, rounds: 400,
 	},
+	"few": {
+		about: "As the suite deadline, with shares of 1, 2, 3 and 8 micro-steps on all nodes.",
+		cases: fewSteps("heldout-16", 1, 2, 3, 8), scenarios: unscaled("steady", "drift", "interference", "bursts", "failures"), hold: 0.01,
+		policies: []string{"ddqn", "auto-cut", "auto-on", "waterfill-deadline-on", "hindsight"},
+		seeds:    10, tuneSeeds: 2, rounds: 300,
+	},
 	"free": {
 		about: "Quorum and grace free, a fixed global batch.",
 		cases: heldOut(clusters.HeldOut, freeRule), scenarios: presets("steady", "drift", "interference", "bursts", "failures"),
@@ -74,6 +80,18 @@ var suites = map[string]suite{
 		policies: []string{"ddqn", "model", "waterfill", "waterfill-margin", "cusum", "oracle"},
 		seeds:    30, tuneSeeds: 10, rounds: 400,
 	},
+	"foresee": {
+		about: "Conditions with an order in them, by simulated time; racks of four nodes, whose names the policies see; quorum all.",
+		cases: racked([]string{"heldout-16", "heldout-32"}, 4), scenarios: presets("periodic", "saves", "cascade", "hopping", "announced", "thermal", "mixture"),
+		policies: []string{"ddqn", "uniform", "waterfill-margin", "cusum", "reactive", "model", "lag1-margin", "oracle-margin"},
+		seeds:    30, tuneSeeds: 2, rounds: 400,
+	},
+	"orders": {
+		about: "Spells in an order with other times and slowdowns than the presets', by simulated time; racks of eight nodes, whose names the policies see; quorum all.",
+		cases: racked([]string{"heldout-8", "heldout-24", "heldout-64"}, 8), scenarios: orders,
+		policies: []string{"ddqn", "waterfill-margin", "cusum", "reactive", "model", "lag1-margin", "oracle-margin"},
+		seeds:    30, tuneSeeds: 2, rounds: 400,
+	},
 	"measured": {
 		about: "Jobs as measured, quorum all: the preset production, and the times of three jobs' workers replayed (shared/data, variability/pai_minibatch_time.csv): " +
 			"its rows, which are ten rounds apart, as successive rounds (replayed), each held for ten rounds (held), and with the logarithms of the factors doubled (doubled). " +
@@ -102,6 +120,25 @@ func stepped(names []string) func(*profile.Catalogue) ([]evaluation.Case, error)
 	}
 }
 
+// fewSteps returns a held-out cluster whose nodes' shares are so many micro-steps by the profiles; the deadline is left to the policy.
+func fewSteps(name string, steps ...int) func(*profile.Catalogue) ([]evaluation.Case, error) {
+	return func(catalogue *profile.Catalogue) ([]evaluation.Case, error) {
+		var cases []evaluation.Case
+		for _, k := range steps {
+			again, err := heldOut([]string{name}, cluster.Choices{})(catalogue)
+			if err != nil {
+				return nil, err
+			}
+			if err := fleet.InSteps(again[0].Cluster, func(int) int { return k }); err != nil {
+				return nil, err
+			}
+			again[0].Name = fmt.Sprintf("%d micro-steps", k)
+			cases = append(cases, again[0])
+		}
+		return cases, nil
+	}
+}
+
 var freeRule = cluster.Choices{Quorum: cluster.Quorums, Grace: cluster.Graces}
 
 // freeAll marks the global batch as free too; heldOut fills in the bounds.
@@ -123,6 +160,19 @@ func heldOut(names []string, choices cluster.Choices) func(*profile.Catalogue) (
 			cases = append(cases, evaluation.Case{Name: name, Cluster: c, Weights: speed})
 		}
 		return cases, nil
+	}
+}
+
+// racked returns embedded clusters with so many nodes in a rack.
+func racked(names []string, size int) func(*profile.Catalogue) ([]evaluation.Case, error) {
+	return func(catalogue *profile.Catalogue) ([]evaluation.Case, error) {
+		cases, err := heldOut(names, cluster.Choices{})(catalogue)
+		for _, c := range cases {
+			for i := range c.Cluster.Nodes {
+				c.Cluster.Nodes[i].Rack = fmt.Sprintf("rack-%d", i/size)
+			}
+		}
+		return cases, err
 	}
 }
 
@@ -164,6 +214,34 @@ func presets(names ...string) func() ([]evaluation.Scenario, error) {
 		}
 		return scenarios, nil
 	}
+}
+
+// orders are patterns unlike the presets'.
+func orders() ([]evaluation.Scenario, error) {
+	spread := func(median, sigma float64) cluster.Spread { return cluster.Spread{Median: median, Sigma: sigma} }
+	var scenarios []evaluation.Scenario
+	for _, s := range []struct {
+		name    string
+		pattern cluster.Pattern
+	}{
+		{"quick periods", cluster.Pattern{Share: 0.5, Every: spread(15, 0.03), Length: spread(3, 0.2), Vary: 0.3, Excess: spread(0.5, 0.4)}},
+		{"slow periods", cluster.Pattern{Share: 0.15, Every: spread(90, 0.1), Length: spread(12, 0.1), Vary: 0.5, Excess: spread(1.5, 0.5)}},
+		{"loose periods", cluster.Pattern{Share: 0.25, Every: spread(30, 0.4), Length: spread(5, 0.5), Vary: 0.5, Excess: spread(1, 0.8)}},
+		{"rare pauses", cluster.Pattern{Per: cluster.PerRun, Share: 0.25, Every: spread(60, 0.02), Length: spread(4, 0.3), Vary: 0.3, Excess: spread(2, 0.3)}},
+		{"short pauses", cluster.Pattern{Per: cluster.PerRun, Share: 0.8, Every: spread(12, 0.1), Length: spread(0.7, 0.2), Vary: 0.3, Excess: spread(99, 0)}},
+		{"quick cascades", cluster.Pattern{Per: cluster.PerRack, Every: spread(50, 1), Length: spread(6, 0.5), Excess: spread(1, 0.5), Lag: 1}},
+		{"slow tenants", cluster.Pattern{Per: cluster.PerRack, Every: spread(30, 0.2), Length: spread(20, 0.3), Excess: spread(0.6, 0.4), Hop: true}},
+		{"faint signs", cluster.Pattern{Every: spread(100, 1), Length: spread(15, 0.8), Excess: spread(0.8, 0.5), Notice: 2, Sign: 0.07}},
+		{"steep sawteeth", cluster.Pattern{Share: 0.5, Every: spread(60, 0.1), Length: spread(30, 0.1), Vary: 0.3, Excess: spread(0.4, 0.5), Ramp: true}},
+	} {
+		c, err := cluster.Preset("steady")
+		if err != nil {
+			return nil, err
+		}
+		c.Patterns = []cluster.Pattern{s.pattern}
+		scenarios = append(scenarios, evaluation.Scenario{Name: s.name, Conditions: c})
+	}
+	return scenarios, nil
 }
 
 // stages are steady conditions with the noise scales of a training's beginning, middle and end.

@@ -174,6 +174,13 @@ func reason(e *agent.Explanation, sizeBefore int) []string {
 	if lag := e.After.Lag; lag != 0 {
 		lines = append(lines, fmt.Sprintf("  changing  gradually: planned for %s more than the slowdown", cli.Percent(lag)))
 	}
+	if a := &e.After.Ahead; a.Chance > 0.02 || a.Ready {
+		text := fmt.Sprintf("  ahead     a slow spell begins with %s: %.2f times as slow, for %.1f rounds; %s came when they should", cli.Percent(a.Chance), a.Slowdown, a.Rounds, cli.Percent(a.Came))
+		if a.Ready {
+			text += "; the share leaves room for it"
+		}
+		lines = append(lines, text)
+	}
 	if e.Guarded {
 		lines = append(lines, "  network   not used: in its last rounds its choices made no more progress than the model's would have")
 	}
