@@ -16,13 +16,13 @@ const (
 )
 
 // DefaultMixing makes an epoch about 1% longer.
-const DefaultMixing = 0.2
+const DefaultMixing = 0.01
 
 // Config says what to plan. Zero values mean the default.
 type Config struct {
 	Ranks    int       // 1 to 65536; 0 with Speeds: as many as there are speeds
 	Speeds   []float64 // per rank, above 0, relative; nil: all 1
-	Mixing   *float64  // 0 (sorted: the shortest epoch) to 1 (random order); nil: DefaultMixing
+	Mixing   *float64  // what random order may add to the epoch: 0 (sorted) to 1; nil: DefaultMixing
 	Overlong string    // Refuse (default), Skip, Truncate
 
 	// MicroBatches is the number of batches of the fastest rank in a step, at most 64; that of another rank is in proportion to its
@@ -32,13 +32,11 @@ type Config struct {
 	// MaxSamples and MaxTokens (with padding) limit a step over all ranks. They are divided among the batches of the step. 0: as many as
 	// are efficient.
 	MaxSamples, MaxTokens int
-	// PadTo and BatchMultiple: lengths are padded to multiples of PadTo, and the device computes multiples of BatchMultiple samples.
-	// 0 or 1: none.
-	PadTo, BatchMultiple int
+	PadTo                 int // lengths are padded to multiples of this; 0 or 1: none
 }
 
-// Complete sets defaults and refuses invalid settings. Errors are of ErrInput.
-func (f *Config) Complete() error {
+// complete sets defaults and refuses invalid settings. Errors are of ErrInput.
+func (f *Config) complete() error {
 	if err := f.completeSpeeds(); err != nil {
 		return err
 	}
@@ -47,7 +45,7 @@ func (f *Config) Complete() error {
 		f.Mixing = &m
 	}
 	if m := *f.Mixing; !(m >= 0 && m <= 1) {
-		return input.Errorf("mixing %v: must be 0 (sorted) to 1 (random order)", m)
+		return input.Errorf("mixing %v: must be 0 (sorted) to 1, the part of an epoch that random order may add", m)
 	}
 	f.Overlong = cmp.Or(f.Overlong, Refuse)
 	if all := []string{Refuse, Skip, Truncate}; !slices.Contains(all, f.Overlong) {
@@ -58,7 +56,7 @@ func (f *Config) Complete() error {
 		value, top int
 	}{
 		{"micro batches", f.MicroBatches, 64}, {"max samples", f.MaxSamples, math.MaxInt}, {"max tokens", f.MaxTokens, math.MaxInt},
-		{"pad to", f.PadTo, MaxLength}, {"batch multiple", f.BatchMultiple, MaxLength},
+		{"pad to", f.PadTo, MaxLength},
 	} {
 		if c.value < 0 || c.value > c.top {
 			return input.Errorf("%s %d: must be 0 to %d", c.name, c.value, c.top)

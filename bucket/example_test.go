@@ -2,7 +2,6 @@ package bucket_test
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -10,7 +9,6 @@ import (
 
 	"evenkeel/bucket"
 	"evenkeel/bucket/lengthfile"
-	"evenkeel/bucket/plain"
 	"evenkeel/bucket/stepcost"
 )
 
@@ -44,7 +42,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	plan, err := plain.Make(lengths, cost, bucket.Config{Speeds: []float64{1, 2}})
+	plan, err := bucket.Make(lengths, cost, bucket.Config{Speeds: []float64{1, 2}})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -53,7 +51,7 @@ func Example() {
 	for _, batch := range schedule.Step(0) {
 		fmt.Printf("rank %d: %d samples\n", batch.Rank, len(schedule.Samples(batch)))
 	}
-	score, err := bucket.Judge(lengths, schedule.All(), cost, plan.Speeds, plan.Limit, nil)
+	score, err := bucket.Judge(lengths, schedule.All(), cost, plan.Speeds, plan.Limit)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -62,9 +60,9 @@ func Example() {
 	fmt.Println(score.Lost, "lost,", score.Repeated, "repeated,", score.OutOfMemory, "out of memory")
 	// Output:
 	// rank 0: 4 samples
-	// rank 1: 4 samples
+	// rank 1: 8 samples
 	// rank 1: 2 samples
-	// 12 steps in 2.15 s; no schedule takes less than 2.10 s
+	// 12 steps in 2.16 s; no schedule takes less than 2.10 s
 	// 0 lost, 0 repeated, 0 out of memory
 }
 
@@ -73,12 +71,11 @@ type flat struct{}
 
 func (flat) Seconds(length, batch int) float64 { return 0.1 + 1e-3*float64(length*batch) }
 func (flat) Cap(length int) int                { return 100 / length }
-func (flat) Breaks(int) []int                  { return nil } // Seconds is a straight line in the batch
 
 // A job that stopped goes on with the step after its last one, on as many ranks or on others.
-func ExampleResume() {
+func ExamplePlan_Resume() {
 	lengths := slices.Repeat(bucket.Lengths{5, 10, 25, 50}, 100)
-	plan, err := plain.Make(lengths, flat{}, bucket.Config{Ranks: 2})
+	plan, err := bucket.Make(lengths, flat{}, bucket.Config{Ranks: 2})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -90,7 +87,7 @@ func ExampleResume() {
 	}
 	state := header.State(20)             // after 20 steps; a few numbers to be kept as JSON
 	for ranks := 2; ranks <= 3; ranks++ { // as many as before, or one more
-		schedule, from, err := bucket.Resume(plan, lengths, state, bucket.Group{Ranks: ranks})
+		schedule, from, err := plan.Resume(lengths, state, bucket.Group{Ranks: ranks})
 		if err != nil {
 			fmt.Println(err)
 			return
@@ -102,14 +99,14 @@ func ExampleResume() {
 		fmt.Println(ranks, "ranks go on with step", from, "of", header.Steps)
 	}
 	// Output:
-	// 2 ranks go on with step 20 of 46
-	// 3 ranks go on with step 20 of 38
+	// 2 ranks go on with step 20 of 45
+	// 3 ranks go on with step 20 of 37
 }
 
 // The schedule as a file of JSON Lines, which a training job in any language can read.
 func ExampleWriteSchedule() {
 	lengths := bucket.Lengths{5, 10, 25, 50}
-	plan, err := plain.Make(lengths, flat{}, bucket.Config{Ranks: 1})
+	plan, err := bucket.Make(lengths, flat{}, bucket.Config{Ranks: 1})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -124,13 +121,13 @@ func ExampleWriteSchedule() {
 		fmt.Println(err)
 	}
 	// Output:
-	// {"format":"evenkeel-schedule","version":1,"samples":4,"ranks":1,"data":"158a2f0239bca964","plan":"cc5af823e835229a","seed":1,"epoch":0,"from":0,"steps":2,"skipped":0,"limit":50,"idle":0,"single":true}
+	// {"format":"evenkeel-schedule","version":1,"samples":4,"ranks":1,"data":"158a2f0239bca964","plan":"db21e632a414892b","seed":1,"epoch":0,"from":0,"steps":2,"skipped":0,"limit":50,"idle":0,"single":true}
 	// {"step":0,"rank":0,"weight":1,"token_weight":0.3333333333333333,"samples":[0,1]}
 	// {"step":1,"rank":0,"weight":1,"token_weight":1.6666666666666667,"samples":[2,3]}
-	// {"end":true,"crc32":"95fd4e68"}
+	// {"end":true,"crc32":"9d6c33b9"}
 }
 
-// A plan file that was read needs its lengths; a schedule file is read batch by batch.
+// A plan file that was read needs its lengths.
 func ExampleReadPlan() {
 	lengths := bucket.Lengths{5, 10, 25, 50}
 	table, err := stepcost.ReadTable(strings.NewReader(stepcost.TableHeader+"\n10,1,0.1,\n50,1,0.2,\n50,2,0.3,\n"), "table.csv")
@@ -143,7 +140,7 @@ func ExampleReadPlan() {
 		fmt.Println(err)
 		return
 	}
-	made, err := plain.Make(lengths, cost, bucket.Config{Ranks: 2})
+	made, err := bucket.Make(lengths, cost, bucket.Config{Ranks: 2})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -158,15 +155,13 @@ func ExampleReadPlan() {
 		fmt.Println(err)
 		return
 	}
-	_, err = plain.Bind(plan, bucket.Lengths{1, 2, 3, 4}) // others than the plan's
-	fmt.Println(err)
-	bound, err := plain.Bind(plan, lengths)
-	if err != nil {
+	fmt.Println(plan.Bind(bucket.Lengths{1, 2, 3, 4})) // others than the plan's
+	if err := plan.Bind(lengths); err != nil {
 		fmt.Println(err)
 		return
 	}
-	fmt.Printf("a batch of 2 takes %.1f s\n", bound.Cost().Seconds(50, 2))
-	err = bound.Schedule(lengths, 1, 0).Lines(0, func(l bucket.Line) error {
+	fmt.Printf("a batch of 2 takes %.1f s\n", plan.Cost().Seconds(50, 2))
+	err = plan.Schedule(lengths, 1, 0).Lines(0, func(l bucket.Line) error {
 		fmt.Println("step", l.Step, "rank", l.Rank, "samples", l.Samples)
 		return nil
 	})
@@ -179,24 +174,23 @@ func ExampleReadPlan() {
 	// <nil> true
 }
 
-// A schedule file, of this program or another, read batch by batch.
-func ExampleScheduleReader() {
-	file := `{"format":"evenkeel-schedule","version":1,"samples":3,"ranks":1,"steps":2}
-{"step":0,"rank":0,"weight":1,"token_weight":1,"samples":[0,1]}
-{"step":1,"rank":0,"weight":1,"token_weight":1,"samples":[7]}
-{"end":true}
-`
-	r, err := bucket.NewScheduleReader(strings.NewReader(file), "schedule.jsonl")
-	for err == nil {
-		var l bucket.Line
-		if l, err = r.Next(); err == nil {
-			fmt.Println("step", l.Step, "samples", l.Samples)
-		}
+// A cost of one's own, and what mixing costs.
+func ExampleMake() {
+	var lengths bucket.Lengths
+	for i := range uint32(4000) {
+		lengths = append(lengths, 1+i%50)
 	}
-	if errors.Is(err, bucket.ErrInput) { // not io.EOF: the fault of the file
-		fmt.Println(err)
+	for _, mixing := range []float64{0, bucket.DefaultMixing, .1} {
+		plan, err := bucket.Make(lengths, flat{}, bucket.Config{Ranks: 4, Mixing: &mixing})
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		again, _ := plan.Recurrence(lengths, 1, 0)
+		fmt.Printf("mixing %v: %.2f of the lower bound, %.0f%% of the pairs in a step meet again\n", mixing, plan.EpochSeconds/plan.LowerBoundSeconds, 100*again)
 	}
 	// Output:
-	// step 0 samples [0 1]
-	// schedule.jsonl:3: sample 7 of 3
+	// mixing 0: 1.00 of the lower bound, 16% of the pairs in a step meet again
+	// mixing 0.01: 1.01 of the lower bound, 10% of the pairs in a step meet again
+	// mixing 0.1: 1.05 of the lower bound, 2% of the pairs in a step meet again
 }

@@ -3,12 +3,10 @@ package bucket_test
 import (
 	"bytes"
 	"errors"
-	"io"
 	"testing"
 
 	"evenkeel/bucket"
 	"evenkeel/bucket/internal/invented"
-	"evenkeel/bucket/plain"
 	"evenkeel/bucket/stepcost"
 )
 
@@ -16,7 +14,7 @@ func FuzzReadPlan(f *testing.F) {
 	l := bucket.Lengths{1, 5, 9, 3}
 	table, _ := stepcost.ReadTable(bytes.NewReader([]byte(smallTable)), "t")
 	c, _ := stepcost.New(table, 0)
-	p, _ := plain.Make(l, c, bucket.Config{Ranks: 2})
+	p, _ := bucket.Make(l, c, bucket.Config{Ranks: 2})
 	var b bytes.Buffer
 	if err := p.Write(&b); err != nil {
 		f.Fatal(err)
@@ -31,21 +29,8 @@ func FuzzReadPlan(f *testing.F) {
 			}
 			return
 		}
-		if bound, err := plain.Bind(p, l); err == nil {
-			bound.Schedule(l, 1, 1).Fill()
-		}
-	})
-}
-
-func FuzzReadSchedule(f *testing.F) {
-	f.Add([]byte(`{"format":"evenkeel-schedule","version":1,"samples":3,"ranks":1,"steps":1}` + "\n" + `{"step":0,"rank":0,"weight":1,"samples":[0,1,2]}` + "\n" + `{"end":true}` + "\n"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		r, err := bucket.NewScheduleReader(bytes.NewReader(data), "s")
-		for err == nil {
-			_, err = r.Next()
-		}
-		if !errors.Is(err, io.EOF) && !errors.Is(err, bucket.ErrInput) {
-			t.Fatal(err)
+		if p.Bind(l) == nil {
+			p.Schedule(l, 1, 1).Fill()
 		}
 	})
 }
@@ -54,7 +39,7 @@ func FuzzReadState(f *testing.F) {
 	f.Add([]byte(`{"version":1,"data":"","plan":"","ranks":1,"seed":1,"epoch":0,"step":0}`))
 	f.Add([]byte(`{"version":1,"ranks":2,"step":2,"parts":[{"ranks":1,"plan":"","steps":1},{"ranks":2,"speeds":[1,2],"plan":"","steps":1}]}`))
 	l := bucket.Lengths{1, 2, 3, 4, 5, 6, 7, 8}
-	p, err := plain.Make(l, invented.A, bucket.Config{Ranks: 2, MaxSamples: 2})
+	p, err := bucket.Make(l, invented.A, bucket.Config{Ranks: 2, MaxSamples: 2})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -68,7 +53,7 @@ func FuzzReadState(f *testing.F) {
 			t.Fatal(err)
 		}
 		s.Data, s.Plan = p.Data, h.Plan
-		if _, _, err := bucket.Resume(p, l, s, bucket.Group{Ranks: 2}); err != nil && !errors.Is(err, bucket.ErrInput) {
+		if _, _, err := p.Resume(l, s, bucket.Group{Ranks: 2}); err != nil && !errors.Is(err, bucket.ErrInput) {
 			t.Fatal(err)
 		}
 	})

@@ -10,8 +10,6 @@ import (
 
 	"evenkeel/bucket"
 	"evenkeel/bucket/internal/invented"
-	"evenkeel/bucket/paired"
-	"evenkeel/bucket/plain"
 	"evenkeel/bucket/stepcost"
 )
 
@@ -36,7 +34,7 @@ func TestSchema(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := plain.Make(bucket.Lengths{1, 5, 9, 3}, c, bucket.Config{Ranks: 2})
+	p, err := bucket.Make(bucket.Lengths{1, 5, 9, 3}, c, bucket.Config{Ranks: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,33 +49,6 @@ func TestSchema(t *testing.T) {
 	if err := schema.Validate(v); err != nil {
 		t.Fatal(err)
 	}
-	table = nil
-	for _, batch := range []int{1, 2, 4, 8} {
-		table = append(table, stepcost.Trial{Length: 9, Target: 4, Batch: batch, Seconds: .1 + float64(batch)}, stepcost.Trial{Length: 9, Target: 9, Batch: batch, Seconds: .1 + 2*float64(batch)})
-	}
-	two, err := stepcost.NewPair(table, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pairs, err := paired.New(bucket.Lengths{1, 5, 9, 3}, bucket.Lengths{2, 2, 9, 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	q, err := paired.Make(pairs, two, bucket.Config{Ranks: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.Reset()
-	if err := q.Write(&b); err != nil {
-		t.Fatal(err)
-	}
-	w, err := jsonschema.UnmarshalJSON(&b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := schema.Validate(w); err != nil {
-		t.Fatal(err)
-	}
 	delete(v.(map[string]any), "mixing")
 	if schema.Validate(v) == nil {
 		t.Fatal("a plan without its mixing passes")
@@ -87,19 +58,19 @@ func TestSchema(t *testing.T) {
 const smallTable = stepcost.TableHeader + "\n5,1,0.1,10\n5,2,0.15,20\n10,1,0.16,20\n10,2,,\n"
 
 func TestBadStates(t *testing.T) {
-	if _, err := plain.Make(bucket.Lengths{5}, invented.A, bucket.Config{}); !errors.Is(err, bucket.ErrInput) {
+	if _, err := bucket.Make(bucket.Lengths{5}, invented.A, bucket.Config{}); !errors.Is(err, bucket.ErrInput) {
 		t.Error("0 ranks:", err)
 	}
-	p, err := plain.Make(invented.Lognormal(500, 100, .5, 1000), invented.A, bucket.Config{Ranks: 2})
+	p, err := bucket.Make(invented.Lognormal(500, 100, .5, 1000), invented.A, bucket.Config{Ranks: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := bucket.State{Version: 1, Data: "other", Ranks: 2, Seed: 1, Epoch: 1, Step: 1}
-	if _, _, err := bucket.Resume(p, nil, s, bucket.Group{Ranks: 2}); !errors.Is(err, bucket.ErrInput) {
+	if _, _, err := p.Resume(nil, s, bucket.Group{Ranks: 2}); !errors.Is(err, bucket.ErrInput) {
 		t.Error("other data:", err)
 	}
 	s.Data, s.Plan = p.Data, "other"
-	if _, _, err := bucket.Resume(p, nil, s, bucket.Group{Ranks: 2}); !errors.Is(err, bucket.ErrInput) {
+	if _, _, err := p.Resume(nil, s, bucket.Group{Ranks: 2}); !errors.Is(err, bucket.ErrInput) {
 		t.Error("other plan:", err)
 	}
 }

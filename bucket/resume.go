@@ -58,12 +58,11 @@ func (p *Part) is(g Group) bool { return p.Ranks == g.Ranks && slices.Equal(p.Sp
 // state, it gets a new plan, with the same costs, for the samples that were in no step yet; none is lost or repeated. Resume cuts all
 // earlier parts of the epoch again, and needs 8 bytes for each sample that is left. Another plan can only continue if no step of the
 // epoch is done. Errors are of ErrInput.
-func Resume(p Planner, l Lengths, s State, g Group) (*Schedule, int, error) {
-	plan := p.File()
-	if s.Data != plan.Data {
-		return nil, 0, input.Errorf("resume state: data %s is not the plan's (%s): it belongs to other lengths", s.Data, plan.Data)
+func (p *Plan) Resume(l Lengths, s State, g Group) (*Schedule, int, error) {
+	if s.Data != p.Data {
+		return nil, 0, input.Errorf("resume state: data %s is not the plan's (%s): it belongs to other lengths", s.Data, p.Data)
 	}
-	parts, err := plan.parts(s)
+	parts, err := p.parts(s)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -78,18 +77,18 @@ func Resume(p Planner, l Lengths, s State, g Group) (*Schedule, int, error) {
 		}
 		parts = append(parts, Part{Ranks: g.Ranks, Speeds: g.Speeds})
 	}
-	whole := p.Of(l)
-	left := &Schedule{of: Samples{Lengths: l}}
+	samples, tokens := p.StepSize(l)
+	left := &Schedule{plan: p, lengths: l}
 	for k := range parts {
-		if left, err = cutPart(p, left, &parts[k], s); err != nil {
+		if left, err = p.cutPart(left, &parts[k], s); err != nil {
 			return nil, 0, err
 		}
-		left.of.StepSamples, left.of.StepTokens = whole.StepSamples, whole.StepTokens // so that all samples of the epoch have one weight
+		left.stepSamples, left.stepTokens = samples, tokens // so that all samples of the epoch have one weight
 		if k < len(parts)-1 {
 			left = left.after(parts[k].Steps)
 		}
 	}
-	if sum, err := plan.sum(); err != nil || len(parts) > 1 || parts[0].Plan != sum {
+	if sum, err := p.sum(); err != nil || len(parts) > 1 || parts[0].Plan != sum {
 		left.parts = parts
 	}
 	return left, s.Step, nil
@@ -125,20 +124,20 @@ func (p *Plan) parts(s State) ([]Part, error) {
 }
 
 // cutPart cuts what is left for the group of a part. It checks the checksum of the plan in the part, or sets it.
-func cutPart(p Planner, left *Schedule, part *Part, s State) (*Schedule, error) {
-	q, file := p, *p.File()
+func (p *Plan) cutPart(left *Schedule, part *Part, s State) (*Schedule, error) {
+	q := p
 	switch {
-	case left.at == nil && part.is(Group{file.Ranks, file.Speeds}): // the whole epoch, for the plan's own ranks
-	case len(left.of.Lengths) == 0:
-		file.Ranks, file.Speeds, file.Samples, file.Data = part.Ranks, part.Speeds, 0, left.of.Lengths.Checksum()
+	case left.at == nil && part.is(Group{p.Ranks, p.Speeds}): // the whole epoch, for the plan's own ranks
+	case len(left.lengths) == 0:
+		nothing := *p
+		q, nothing.Ranks, nothing.Speeds, nothing.Samples, nothing.Data = &nothing, part.Ranks, part.Speeds, 0, left.lengths.Checksum()
 	default:
 		var err error
-		if q, err = p.Rest(left.of.Lengths, Group{part.Ranks, part.Speeds}); err != nil {
+		if q, err = p.rest(left.lengths, Group{part.Ranks, part.Speeds}); err != nil {
 			return nil, err
 		}
-		file = *q.File()
 	}
-	sum, err := file.sum()
+	sum, err := q.sum()
 	if err != nil {
 		return nil, err
 	}
@@ -147,9 +146,9 @@ func cutPart(p Planner, left *Schedule, part *Part, s State) (*Schedule, error) 
 		return nil, input.Errorf("resume state: what was left at step %d is planned otherwise here (%s) than where the state was written (%s): finish the epoch with that version of the program",
 			left.before, sum, part.Plan)
 	}
-	out := NewSchedule(file.Ranks, 0, []uint32{0}, nil, Samples{Limit: file.Limit})
-	if len(left.of.Lengths) > 0 {
-		out = q.Schedule(left.of.Lengths, s.Seed, s.Epoch)
+	out := &Schedule{Ranks: q.Ranks, Steps: []uint32{0}, plan: q}
+	if len(left.lengths) > 0 {
+		out = q.Schedule(left.lengths, s.Seed, s.Epoch)
 	}
 	if part.Steps > out.Len() {
 		return nil, input.Errorf("resume state: step %d of %d", left.before+part.Steps, left.before+out.Len())
@@ -161,7 +160,7 @@ func cutPart(p Planner, left *Schedule, part *Part, s State) (*Schedule, error) 
 
 // after is what a schedule leaves to cut after a number of steps.
 func (s *Schedule) after(steps int) *Schedule {
-	gone := make([]bool, len(s.of.Lengths))
+	gone := make([]bool, len(s.lengths))
 	for i := range steps {
 		for _, b := range s.Step(i) {
 			for _, at := range s.own(b) {
@@ -169,12 +168,12 @@ func (s *Schedule) after(steps int) *Schedule {
 			}
 		}
 	}
-	out := &Schedule{before: s.before + steps, Skipped: s.Skipped, at: []uint32{}}
-	for i, v := range s.of.Lengths {
-		if gone[i] || s.of.Skips(v) {
+	out := &Schedule{plan: s.plan, before: s.before + steps, Skipped: s.Skipped, at: []uint32{}}
+	for i, v := range s.lengths {
+		if gone[i] || s.plan.skips(v) {
 			continue
 		}
-		out.of.Lengths = append(out.of.Lengths, v)
+		out.lengths = append(out.lengths, v)
 		if s.at == nil {
 			out.at = append(out.at, uint32(i))
 		} else {

@@ -1,10 +1,6 @@
 package bucket
 
-import (
-	"slices"
-
-	"evenkeel/bucket/internal/ordering"
-)
+import "slices"
 
 // Batch is what one rank computes at once: Count samples from position Start of the
 // epoch's order. Rank comes beside; a rank may have several batches in a step, which it
@@ -21,31 +17,16 @@ type Schedule struct {
 	Batches []Batch
 	// Skipped counts the samples that no batch can hold, left out on request.
 	Skipped int
-	// Progress reports how many steps Lines has given, of how many; may be nil.
-	Progress func(done, total int)
 
-	of Samples
+	plan                    *Plan
+	lengths                 Lengths
+	order                   *order
+	stepSamples, stepTokens float64 // what a mean step of the epoch has over all ranks: the batch of the optimizer
 
 	// If other ranks began the epoch, this schedule has the samples that they left:
 	at     []uint32 // their positions in the data set; nil: all samples
 	before int      // number of steps that other ranks made
 	parts  []Part   // those of other ranks, and this one
-}
-
-// Samples are the samples of a schedule, as seen by the mode that cut it.
-type Samples struct {
-	Lengths Lengths
-	Order   *ordering.Order
-	Limit   int                        // longest length that is batched
-	Tokens  func(samples []uint32) int // number of tokens over which a mean loss is taken
-	Skips   func(length uint32) bool   // whether samples of a length are left out
-	// StepSamples and StepTokens are what a step of the plan has in the mean, over all ranks: the batch of the optimizer.
-	StepSamples, StepTokens float64
-}
-
-// NewSchedule makes a schedule. It is for the packages of the modes.
-func NewSchedule(ranks, skipped int, steps []uint32, batches []Batch, of Samples) *Schedule {
-	return &Schedule{Ranks: ranks, Skipped: skipped, Steps: steps, Batches: batches, of: of}
 }
 
 // Len is the number of steps, without those of other ranks.
@@ -60,13 +41,13 @@ func (s *Schedule) Samples(b Batch) []uint32 { return s.named(s.own(b)) }
 
 func (s *Schedule) own(b Batch) []uint32 {
 	s.Fill()
-	return s.of.Order.Index[b.Start : b.Start+b.Count]
+	return s.order.index[b.Start : b.Start+b.Count]
 }
 
 // Fill sorts the data set: 4 bytes a sample.
 func (s *Schedule) Fill() {
-	if s.of.Order != nil && s.of.Order.Index == nil {
-		s.of.Order.Fill(s.of.Lengths)
+	if s.order != nil && s.order.index == nil {
+		s.order.fill(s.lengths)
 	}
 }
 
@@ -85,8 +66,8 @@ func (s *Schedule) named(own []uint32) []uint32 {
 // shortest is the position of the shortest sample that is batched.
 func (s *Schedule) shortest() (at int) {
 	least := ^uint32(0)
-	for i, v := range s.of.Lengths {
-		if v < least && !s.of.Skips(v) {
+	for i, v := range s.lengths {
+		if v < least && !s.plan.skips(v) {
 			at, least = i, v
 		}
 	}
@@ -112,7 +93,7 @@ func (s *Schedule) All() Steps {
 
 // Recurrence is the share of pairs of samples in one step of an epoch that also share a step of the next epoch, and what that share
 // would be if samples were drawn at random for steps of these sizes. It sorts the data set twice.
-func Recurrence(p Planner, l Lengths, seed, epoch uint64) (again, random float64) {
+func (p *Plan) Recurrence(l Lengths, seed, epoch uint64) (again, random float64) {
 	next := p.Schedule(l, seed, epoch+1)
 	step := make([]uint32, len(l)) // of each sample, from 1; 0: in no step
 	for i := range next.Len() {
@@ -154,8 +135,5 @@ func Recurrence(p Planner, l Lengths, seed, epoch uint64) (again, random float64
 			from = to
 		}
 	}
-	if pairs == 0 {
-		return 0, chance
-	}
-	return met / pairs, chance
+	return met / max(1, pairs), chance
 }

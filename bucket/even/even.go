@@ -136,7 +136,7 @@ func (b *batch) divide() (least float64, ok bool) {
 	switch {
 	case b.Padded:
 		starts = b.cut()
-	case b.place() || b.firstFit():
+	case b.place():
 		starts = [][][]int{b.members}
 	}
 	for _, b.members = range starts {
@@ -198,27 +198,6 @@ func (b *batch) place() bool {
 			return false
 		}
 		load[to], used[to], b.members[to] = load[to]+b.c[i], used[to]+b.s[i], append(b.members[to], i)
-	}
-	return true
-}
-
-func (b *batch) firstFit() bool {
-	b.members = make([][]int, b.ranks*b.steps)
-	used := make([]float64, len(b.members))
-	bySize := make([]int, len(b.s))
-	for i := range bySize {
-		bySize[i] = i
-	}
-	slices.SortFunc(bySize, func(i, j int) int { return cmp.Or(cmp.Compare(b.s[j], b.s[i]), i-j) })
-	for _, i := range bySize {
-		k := 0
-		for k < len(used) && used[k]+b.s[i] > b.room(k) {
-			k++
-		}
-		if k == len(used) {
-			return false
-		}
-		used[k], b.members[k] = used[k]+b.s[i], append(b.members[k], i)
 	}
 	return true
 }

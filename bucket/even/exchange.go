@@ -9,7 +9,9 @@ import (
 // weights are the numbers of the bins and units while samples are exchanged.
 type weights struct {
 	*batch
-	binOf      []int // of each sample
+	binOf      []int  // of each sample
+	rank       []int  // of each sample in order
+	end        []bool // of each sample: whether it may move; padded, only the first and the last of a bin in order: others between do no better
 	load, used []tally
 	time       []float64 // of each unit
 	top        []float64 // of each slot
@@ -29,7 +31,10 @@ func (b *batch) exchange() float64 {
 		units = b.ranks
 	}
 	slots := units / b.ranks
-	w := &weights{batch: b, binOf: make([]int, len(b.c)), load: make([]tally, len(b.members)), used: make([]tally, len(b.members)), time: make([]float64, units), top: make([]float64, slots)}
+	w := &weights{batch: b, binOf: make([]int, len(b.c)), rank: make([]int, len(b.c)), end: make([]bool, len(b.c)), load: make([]tally, len(b.members)), used: make([]tally, len(b.members)), time: make([]float64, units), top: make([]float64, slots)}
+	for k, i := range b.order {
+		w.rank[i] = k
+	}
 	for k := range b.members {
 		w.weigh(k)
 	}
@@ -55,8 +60,13 @@ func (b *batch) exchange() float64 {
 }
 
 func (w *weights) weigh(bin int) {
+	first, last := math.MaxInt, -1
 	for _, i := range w.members[bin] {
 		w.binOf[i] = bin
+		first, last = min(first, w.rank[i]), max(last, w.rank[i])
+	}
+	for _, i := range w.members[bin] {
+		w.end[i] = !w.Padded || w.rank[i] == first || w.rank[i] == last
 	}
 	w.load[bin], w.used[bin] = w.tally(bin, w.c), w.tally(bin, w.s)
 }
@@ -127,7 +137,7 @@ func (w *weights) improve(unit, slot int) bool {
 	best := exchange{gain: -1}
 	own := w.batch.samples(unit)
 	for from := unit; from < len(w.members); from += len(w.time) {
-		all := slices.Clone(w.members[from])
+		all := slices.DeleteFunc(slices.Clone(w.members[from]), func(i int) bool { return !w.end[i] })
 		slices.Sort(all)
 		for _, i := range all {
 			try := func(j, to int) {
@@ -137,7 +147,7 @@ func (w *weights) improve(unit, slot int) bool {
 				}
 			}
 			for j, to := range w.binOf {
-				if w.batch.unit(to) != unit {
+				if w.end[j] && w.batch.unit(to) != unit {
 					try(j, to)
 				}
 			}

@@ -35,7 +35,7 @@ func TestReadLengthsTwin(t *testing.T) {
 			}
 		}
 		for _, scale := range []float64{0, 1} {
-			got, err := Read(strings.NewReader(text.String()), "f", Options{Scale: scale, Bytes: int64(text.Len())})
+			got, err := Read(strings.NewReader(text.String()), "f", Options{Scale: scale})
 			if err != nil || !slices.Equal(got, want) {
 				t.Fatalf("scale %v: %d lengths, want %d; %v", scale, len(got), len(want), err)
 			}
@@ -115,51 +115,6 @@ func TestBadLengths(t *testing.T) {
 	}
 }
 
-func TestReadPairs(t *testing.T) {
-	for _, c := range []struct{ text, column, want, bad string }{
-		{"3,4\n5,6\n", "", "3 4 5 6", ""},
-		{"a,en,de\n1,3,4\n2,\"5\",6\n", "de,en", "4 3 6 5", ""},
-		{"3,4\n5\n", "", "", "f:2: field 2: missing"},
-		{"3,4\n5,\n", "", "", "f:2: field 2"},
-		{"3,4\n5,0\n", "", "", "f:2: field 2: length 0 is below 1"},
-		{"10,\n5,6\n", "", "", `f:1: field 2: length "" is not a number`},
-		{"1e400,5\n5,6\n", "", "", `f:1: field 1: length "1e400" is not a number`},
-		{"2,x\n5,6\n", "", "", `f:1: field 2: length "x" is not a number`},
-		{"x,\"-5\"\n5,6\n", "2,1", "", "f:1: field 2: length -5 is below 1"},
-		{"a,5,6\nb,7,8\n", "3,2", "6 5 8 7", ""},
-		{"2024,de\n5,6\n", "2024,de", "5 6", ""},
-		{"en,id,de\n5,6,7\n", "1,3", "5 7", ""},
-		{"3\n", "", "", `no column "2"`},
-		{"3,4\n\n5,6\n", "", "", "f:2: a blank line"},
-		{"3,4\n", "1", "", "take two columns"},
-		{"3,4,5\n", "1,2,3", "", "take two columns"},
-		{"", "", "", "no lengths"},
-	} {
-		p, err := ReadPairs(strings.NewReader(c.text), "f", Options{Column: c.column})
-		if c.bad != "" {
-			if !errors.Is(err, bucket.ErrInput) || !strings.Contains(err.Error(), c.bad) {
-				t.Errorf("%q: %v, want %s", c.text, err, c.bad)
-			}
-			continue
-		}
-		if err != nil {
-			t.Errorf("%q: %v", c.text, err)
-			continue
-		}
-		var got []string
-		for i := range p.Kinds {
-			s, g := p.Of(i)
-			got = append(got, fmt.Sprint(s, g))
-		}
-		if text := strings.Join(got, " "); text != c.want {
-			t.Errorf("%q: %s, want %s", c.text, text, c.want)
-		}
-	}
-	if l, err := Read(strings.NewReader("5,x\n5,6\n"), "f", Options{Column: "1,2", Pair: "sum"}); !errors.Is(err, bucket.ErrInput) || !strings.Contains(err.Error(), `f:1: field 2: length "x" is not a number`) {
-		t.Error(l, err)
-	}
-}
-
 func FuzzReadLengths(f *testing.F) {
 	for _, s := range []string{"3\n4\n", "a,b\n1,2\n", "1.5\n", "\x1f\x8b", "-1"} {
 		f.Add([]byte(s), "", 0.0)
@@ -173,27 +128,6 @@ func FuzzReadLengths(f *testing.F) {
 		for _, v := range l {
 			if v < 1 || v > bucket.MaxLength {
 				t.Fatalf("length %d", v)
-			}
-		}
-	})
-}
-
-func FuzzReadPairs(f *testing.F) {
-	for _, s := range []string{"3,4\n5,6\n", "a,b\n1,2\n", "1\n", "\x1f\x8b", "-1,2", "1,2\n3\n"} {
-		f.Add([]byte(s), "")
-		f.Add([]byte(s), "2,1")
-	}
-	f.Fuzz(func(t *testing.T, data []byte, column string) {
-		p, err := ReadPairs(bytes.NewReader(data), "f", Options{Column: column})
-		if err != nil {
-			return
-		}
-		if len(p.Kinds) == 0 {
-			t.Fatal("no lengths and no error")
-		}
-		for i := range p.Kinds {
-			if s, g := p.Of(i); s < 1 || s > bucket.MaxLength || g < 1 || g > bucket.MaxLength {
-				t.Fatal(i, s, g)
 			}
 		}
 	})

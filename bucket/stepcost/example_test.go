@@ -1,7 +1,6 @@
 package stepcost_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 
@@ -25,27 +24,4 @@ func Example() {
 	// Output:
 	// 4 samples of length 10: 0.14 s
 	// most samples of length 10: 8
-}
-
-// step runs a step of a machine.
-func step(_ context.Context, length, _, batch int) (stepcost.Trial, error) {
-	return stepcost.Trial{Seconds: 0.1 + 1e-3*float64(length*batch), OutOfMemory: length*batch > 1000}, nil
-}
-
-// The table of a machine, measured by running steps on it: here the largest batch that fits, for two lengths.
-func ExampleProfile() {
-	table, err := stepcost.Profile(context.Background(), step, stepcost.Profiling{Lengths: []int{10, 50}, Trials: 12})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	largest := map[int]int{}
-	for _, t := range table {
-		if !t.OutOfMemory {
-			largest[t.Length] = max(largest[t.Length], t.Batch)
-		}
-	}
-	fmt.Println(largest)
-	// Output:
-	// map[10:100 50:20]
 }

@@ -8,12 +8,11 @@ import (
 	"strings"
 
 	"evenkeel/bucket"
-	"evenkeel/bucket/plain"
 	"evenkeel/bucket/stepcost"
 )
 
 // table holds measured training steps: length and number of samples of a batch, its
-// seconds, its peak of memory. evenkeel bucket profile records one.
+// seconds, its peak of memory. evenkeel.bucket.profile in Python records one.
 const table = `length,batch,seconds,peak_bytes
 64,1,0.010,1000000000
 64,64,0.070,2600000000
@@ -36,12 +35,12 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	plan, err := plain.Make(lengths, cost, bucket.Config{Ranks: 4})
+	plan, err := bucket.Make(lengths, cost, bucket.Config{Ranks: 4})
 	if err != nil {
 		log.Fatal(err)
 	}
 	epoch := plan.Schedule(lengths, 1, 0) // seed, epoch
-	score, err := bucket.Judge(lengths, epoch.All(), cost, plan.Speeds, plan.Limit, nil)
+	score, err := bucket.Judge(lengths, epoch.All(), cost, plan.Speeds, plan.Limit)
 	if err != nil {
 		log.Fatal(err)
 	}

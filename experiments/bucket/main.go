@@ -1,10 +1,10 @@
 // Command bucket measures batching by length against other systems' rules, on settings
 // with a known lower bound and on real lengths, and prints a table of docs/results/bucket.md.
 //
-//	go run ./experiments/bucket [-lengths FOLDER] settings | real | mixing | pairs | unequal
+//	go run ./experiments/bucket [-lengths FOLDER] settings | real | mixing | unequal
 //
 // The folder holds azure_llm_conv_tokens.csv, multi30k_en_de_words.csv, gsm8k_words.csv
-// and speech_utterance_seconds.csv; without it, mixing and pairs leave out their rows of real lengths.
+// and speech_utterance_seconds.csv; without it, mixing leaves out its rows of real lengths.
 package main
 
 import (
@@ -20,7 +20,6 @@ import (
 
 	"evenkeel/bucket"
 	"evenkeel/bucket/lengthfile"
-	"evenkeel/bucket/plain"
 	"evenkeel/experiments/internal/program"
 )
 
@@ -40,12 +39,11 @@ func main() {
 		},
 		"real":    func() error { return real(*folder) },
 		"mixing":  func() error { return mixing(*folder) },
-		"pairs":   func() error { return pairsTable(*folder) },
 		"unequal": unequal,
 	}
 	table := tables[flag.Arg(0)]
 	if table == nil {
-		fmt.Fprintln(os.Stderr, "bucket: name a table: settings, real, mixing, pairs or unequal")
+		fmt.Fprintln(os.Stderr, "bucket: name a table: settings, real, mixing or unequal")
 		os.Exit(2)
 	}
 	program.Main(func(context.Context) error { return table() })
@@ -62,8 +60,6 @@ func (f formula) Seconds(l, n int) float64 {
 func (f formula) Cap(l int) int {
 	return int(f.limit / (float64(l) * (1 + float64(l)/f.m)))
 }
-
-func (formula) Breaks(int) []int { return nil }
 
 // setting is one of the two with a known bound.
 type setting struct {
@@ -100,13 +96,13 @@ func row(name string, s bucket.Score, bound float64) string {
 // compare scores the peers, the default, and no mixing.
 func compare(name string, l bucket.Lengths, c bucket.Cost) error {
 	speeds := slices.Repeat([]float64{1}, ranks)
-	bound := plain.Bound(l, c, speeds)
+	bound := bucket.Bound(l, c, speeds)
 	fmt.Printf("**%s.** Lower bound %.1f s.\n\n%s", name, bound, heading)
 	safe := safeTokens(l, c)
 	grouped := map[string]float64{} // seconds per token: it loses samples, the longest
 	for _, p := range peers() {
 		cut := p.cut(l, c, safe, rand.New(rand.NewPCG(1, 0)))
-		s, err := bucket.Judge(l, bucket.Listed(cut), c, speeds, 0, nil)
+		s, err := bucket.Judge(l, bucket.Listed(cut), c, speeds, 0)
 		if err != nil {
 			return err
 		}
@@ -119,7 +115,7 @@ func compare(name string, l bucket.Lengths, c bucket.Cost) error {
 		mixing float64
 		name   string
 	}{{0, "evenkeel, mixing 0"}, {bucket.DefaultMixing, "**evenkeel, default**"}} {
-		s, p, err := ours(l, c, c, bucket.Config{Ranks: ranks, Mixing: &m.mixing})
+		s, p, err := ours(l, c, bucket.Config{Ranks: ranks, Mixing: &m.mixing})
 		if err != nil {
 			return err
 		}
@@ -153,13 +149,12 @@ func distinct(l bucket.Lengths) int {
 	return len(seen)
 }
 
-// ours plans by one cost and is judged by another.
-func ours(l bucket.Lengths, believed, truth bucket.Cost, f bucket.Config) (bucket.Score, *plain.Plan, error) {
-	p, err := plain.Make(l, believed, f)
+func ours(l bucket.Lengths, c bucket.Cost, f bucket.Config) (bucket.Score, *bucket.Plan, error) {
+	p, err := bucket.Make(l, c, f)
 	if err != nil {
 		return bucket.Score{}, nil, err
 	}
-	s, err := bucket.Judge(l, p.Schedule(l, 1, 1).All(), truth, p.Speeds, 0, nil)
+	s, err := bucket.Judge(l, p.Schedule(l, 1, 1).All(), c, p.Speeds, 0)
 	return s, p, err
 }
 
@@ -167,7 +162,7 @@ func unequal() error {
 	fmt.Print("| setting, speeds | steps | of the bound | imbalance | p99 | lost, repeated or out of memory |\n|---|---|---|---|---|---|\n")
 	for _, s := range settings() {
 		for _, v := range [][]float64{{1, 1, 1, 1, 1, 1, 1, 1}, {1, 1, 1, 1, 1, 1, 1, .97}, {1, 1, 1, 1, 1, 1, 1, .9}, {1, 1, 1, 1, 1, 1, 1, .5}, {1, 2, 4}, {1, 1, 1, 1, 2, 2, 4, 4}, {1, 1.7, 2.3}} {
-			score, p, err := ours(s.lengths, s.cost, s.cost, bucket.Config{Speeds: v})
+			score, p, err := ours(s.lengths, s.cost, bucket.Config{Speeds: v})
 			if err != nil {
 				return err
 			}
@@ -217,4 +212,11 @@ func readLengths(folder, file string, o lengthfile.Options) (bucket.Lengths, err
 	}
 	defer f.Close()
 	return lengthfile.Read(f, file, o)
+}
+
+func total(l bucket.Lengths) (n int) {
+	for _, v := range l {
+		n += int(v)
+	}
+	return n
 }

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"evenkeel/bucket"
-	"evenkeel/bucket/plain"
 )
 
 // allSettings are those with a known bound, and the real ones of a folder, if there is one.
@@ -27,8 +26,8 @@ func mixing(folder string) error {
 	for _, s := range all {
 		name, _, _ := strings.Cut(strings.Split(s.name, ":")[0], "_")
 		for _, ranks := range []int{8, 64} {
-			for _, mixing := range []float64{0, .1, bucket.DefaultMixing, .5} {
-				p, err := plain.Make(s.lengths, s.cost, bucket.Config{Ranks: ranks, Mixing: &mixing})
+			for _, mixing := range []float64{0, .003, bucket.DefaultMixing, .03} {
+				p, err := bucket.Make(s.lengths, s.cost, bucket.Config{Ranks: ranks, Mixing: &mixing})
 				if err != nil {
 					return err
 				}
@@ -36,11 +35,11 @@ func mixing(folder string) error {
 				steps := 0
 				const epochs = 3
 				for epoch := range uint64(epochs) {
-					score, err := bucket.Judge(s.lengths, p.Schedule(s.lengths, 1, epoch).All(), s.cost, p.Speeds, 0, nil)
+					score, err := bucket.Judge(s.lengths, p.Schedule(s.lengths, 1, epoch).All(), s.cost, p.Speeds, 0)
 					if err != nil {
 						return err
 					}
-					x, y := bucket.Recurrence(p, s.lengths, 1, epoch)
+					x, y := p.Recurrence(s.lengths, 1, epoch)
 					ratio += score.EpochSeconds / p.LowerBoundSeconds / epochs
 					p99 += score.ImbalanceP99 / epochs
 					again += x / epochs

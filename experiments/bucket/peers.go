@@ -16,7 +16,7 @@ type peer struct {
 }
 
 // peers are the rules of fairseq (with its grouped shuffling and without), transformers' group_by_length, and a plain limit on tokens.
-// lhotse's own sampler is measured by online.py.
+// lhotse's own sampler is measured by compare.py.
 func peers() []peer {
 	return []peer{
 		{"fairseq, default", func(l bucket.Lengths, _ bucket.Cost, tokens int, r *rand.Rand) [][]bucket.RankBatch {

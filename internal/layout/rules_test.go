@@ -56,8 +56,6 @@ var rooms = []room{
 		"measurements come before clusters; a user's tools read them alone"},
 	{"bucket", false, nil,
 		"length buckets concern a data set, not a cluster"},
-	{"bucket/internal", false, []string{"bucket", "bucket/stepcost"},
-		"what orders and cuts samples serves every mode, so it knows none of them"},
 	{"checkpoint", false, nil,
 		"slots hold bytes; what a layer is concerns the trainer"},
 	{"train", false, []string{"checkpoint", "cluster"},
@@ -151,7 +149,7 @@ func TestRules(t *testing.T) {
 var deciding = []string{"agent", "bucket", "cluster", "ddqn", "env", "lab", "planner"}
 
 // acting are the folders within them that carry out what was decided, with the clock and the network.
-var acting = []string{"bucket/trial", "planner/execute"}
+var acting = []string{"planner/execute"}
 
 const decidingWhy = "what decides is a function of its input: a seed and an input reproduce a run bit for bit"
 

@@ -4,6 +4,8 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
+import zlib
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..")]
@@ -14,8 +16,7 @@ try:
     import torch
     from torch.utils.data import IterableDataset, TensorDataset
 
-    from evenkeel.bucket import Loader, Sampler, ScheduleError
-    from evenkeel.bucket.cost import Costs, read_plan
+    from evenkeel.bucket import Loader, ScheduleError, loader, measured
 except ImportError as e:
     raise unittest.SkipTest(f"needs PyTorch: {e}")
 
@@ -25,13 +26,13 @@ EVENKEEL = os.environ.get("EVENKEEL")
 
 def schedule(path, lines, ranks, steps, samples, **header):
     """A schedule written by hand: lines of (step, rank, samples)."""
+    out = [{"format": "evenkeel-schedule", "version": 1, "samples": samples, "ranks": ranks, "steps": steps, "data": "d", "plan": "p", "seed": 1, "epoch": 0, "from": 0, **header}]
+    for step, rank, s in lines:
+        w = len(s) * ranks * steps / sum(len(x) for _, _, x in lines)
+        out.append({"step": step, "rank": rank, "weight": w, "token_weight": w, "samples": s})
+    text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in out)
     with open(path, "w") as f:
-        f.write(json.dumps({"format": "evenkeel-schedule", "version": 1, "samples": samples, "ranks": ranks, "steps": steps,
-                            "data": "d", "plan": "p", "seed": 1, "epoch": 0, **header}) + "\n")
-        for step, rank, s in lines:
-            w = len(s) * ranks * steps / sum(len(x) for _, _, x in lines)
-            f.write(json.dumps({"step": step, "rank": rank, "weight": w, "token_weight": w, "samples": s}) + "\n")
-        f.write('{"end":true}\n')
+        f.write(f'{text}{{"end":true,"crc32":"{zlib.crc32(text.encode()):08x}"}}\n')
     return path
 
 
@@ -46,8 +47,11 @@ class TestLoader(unittest.TestCase):
             schedule(self.path.replace("{epoch}", str(epoch)), lines, 2, 3, 8, epoch=epoch, idle=5)
         self.data = TensorDataset(torch.arange(8))
 
-    def loader(self, rank=0, **more):
-        return Loader(self.data, None, self.path, rank=rank, ranks=2, **more)
+    def loader(self, rank=0, ranks=2, data=None, **more):
+        """Reads those files in place of what the command writes."""
+        file = lambda epoch, *_: self.path.replace("{epoch}", str(epoch))
+        with unittest.mock.patch.object(loader, "Schedules", lambda *_: unittest.mock.Mock(file=file)):
+            return Loader(data or self.data, [1] * 8, "plan.json", rank=rank, ranks=ranks, **more)
 
     def fails(self, words, f, *args, **more):
         with self.assertRaises(ScheduleError) as e:
@@ -94,19 +98,21 @@ class TestLoader(unittest.TestCase):
         loader.set_epoch(1)
         self.assertEqual(len(list(loader)), n)
         self.fails("epoch 1 after 2", loader.set_epoch, 1)
-        self.fails("no such schedule", list, loader)
 
     def test_bad(self):
-        self.fails("made for 2 ranks, not 3", Loader, self.data, None, self.path, rank=0, ranks=3)
-        self.fails("samples 8; wanted 7", Loader, TensorDataset(torch.arange(7)), None, self.path, rank=0, ranks=2)
+        self.fails("not a schedule of version 1 for 3 ranks", self.loader, 0, 3)
         self.fails("rank 2 of 2", self.loader, 2)
         self.fails("batch_size", self.loader, batch_size=3)
-        self.fails("both rank and ranks", Loader, self.data, None, self.path, rank=0)
+        self.fails("both rank and ranks", self.loader, 0, None)
         self.fails("labels: 2", self.loader, labels=[1, 2])
-        self.fails("IterableDataset", Loader, type("D", (IterableDataset,), {"__iter__": None})(), None, self.path)
-        self.fails("give None", Loader, self.data, [1] * 8, self.path, rank=0, ranks=2)
-        schedule(self.path.replace("{epoch}", "0"), [(0, 0, [0])], 2, 1, 8, epoch=7)
-        self.fails("epoch 7; wanted 0", self.loader)
+        self.fails("IterableDataset", self.loader, data=type("D", (IterableDataset,), {"__iter__": None})())
+        path = self.path.replace("{epoch}", "0")
+        with open(path, "rb") as f:
+            whole = f.read()
+        for spoilt in (whole[:-40], whole.replace(b"[6]", b"[5]"), whole[:whole.rindex(b"{")], b"", b"x\n"):
+            with open(path, "wb") as f:
+                f.write(spoilt)
+            self.fails("not a schedule" if len(spoilt) < 3 else "truncated, or was changed", self.loader)
 
     def test_a_model_that_is_not_wrapped(self):
         """Alone any model will do; with others it would exchange gradients with every batch, or never."""
@@ -132,10 +138,6 @@ class TestLoader(unittest.TestCase):
         good = loader.state_dict()
         for key, value in (("data", "x"), ("plan", "x"), ("seed", 2), ("version", 2)):
             self.fails(f"resume state: {key}", loader.load_state_dict, {**good, "step": 1, key: value})
-        self.fails("written beforehand", loader.load_state_dict, {**good, "step": 1, "ranks": 3})
-        loader.set_speeds([1, 2])
-        self.fails("written beforehand", list, loader)
-        loader = self.loader()
         self.fails("step 4", loader.load_state_dict, {**good, "step": 4})
         self.fails("lacks epoch or step", loader.load_state_dict, {})
         self.assertEqual(loader.state_dict(), good)  # it stands where it stood
@@ -199,65 +201,6 @@ class TestJob(unittest.TestCase):
             steps = [k for e, k, _ in out if e == epoch]
             self.assertEqual(steps, list(range(len(steps))))
 
-    def test_pairs(self):
-        """Two lengths per sample, as a list and as a file: every sample comes once, with weights by samples and by target tokens."""
-        pairs = [(n, 1 + 3 * n * (7 + i % 5) // 40) for i, n in enumerate(self.lengths)]
-        with open(self.file("pairs.csv"), "w") as f:
-            f.writelines(f"{s},{t}\n" for s, t in pairs)
-        with open(self.file("pairs-table.csv"), "w") as f:
-            f.write("source,target,batch,seconds,peak_bytes\n")
-            for s in (5, 20, 40):
-                for t in (4, 15, 40):
-                    for b in (1, 4, 16):
-                        f.write(f"{s},{t},{b},{.1 + b * (.001 * s + .002 * t)},{b * (s + t)}\n")
-        plan = self.file("pairs.json")
-        subprocess.run([EVENKEEL, "bucket", "plan", "--lengths", self.file("pairs.csv"), "--pair", "apart", "--table", self.file("pairs-table.csv"), "--ranks", "2",
-                        "--out", plan], check=True, capture_output=True)
-        data = TensorDataset(torch.arange(240))
-        for lengths in (pairs, self.file("pairs.csv")):
-            seen, weights, tokens = [], [], []
-            for rank in range(2):
-                for b in Loader(data, lengths, plan, rank=rank, ranks=2, cache=self.file("cache")):
-                    if b.idle:
-                        continue
-                    seen += b.samples
-                    weights.append((b.weight, len(b.samples)))
-                    tokens.append((b.token_weight, sum(pairs[i][1] for i in b.samples)))
-            self.assertEqual(sorted(seen), list(range(240)))
-            for of in (weights, tokens):
-                total = sum(n for _, n in of)
-                for w, n in of:
-                    self.assertAlmostEqual(w, 2 * n * read_plan(plan)["steps"] / total, delta=1e-12)
-
-        def fails(words, *args, **more):
-            with self.assertRaises(ScheduleError) as e:
-                Loader(*args, **{"rank": 0, "ranks": 2, "cache": self.file("other"), **more})
-            self.assertIn(words, str(e.exception))
-
-        fails("sample 3 has 7; a sample of this plan has two lengths", data, [*pairs[:3], 7, *pairs[4:]], plan)
-        fails("sample 0 has (1, 2, 3)", data, [(1, 2, 3)] * 240, plan)
-        fails("field 2: length 0", data, [(1, 0)] * 240, plan)
-        fails("not those of the plan", data, [(t, s) for s, t in pairs], plan)
-        fails("a sample of this plan has one length", data, pairs, self.file("plan.json"))
-        with self.assertRaisesRegex(ScheduleError, "a plan of --pair apart"):
-            Costs(read_plan(plan))
-
-    def test_costs(self):
-        """Python predicts what the command's bands say, from a table that is fitted and one that is interpolated."""
-        for bend in (0, 1):
-            with open(self.file("table.csv"), "w") as f:
-                f.write("length,batch,seconds,peak_bytes\n")
-                for l in (1, 10, 25, 40):
-                    for b in range(1, 33):
-                        f.write(f"{l},{b},{max(bend * 1., .1 + .003 * l * b)},{l * b}\n")
-            self.plan("1,1,1")
-            plan = read_plan(self.file("plan.json"))
-            self.assertEqual(plan["prediction"], ["fit", "isotonic"][bend])
-            c = Costs(plan)
-            for band in plan["bands"]:
-                self.assertAlmostEqual(float(c.seconds(band["upper"], band["batch"])), band["seconds"], delta=1e-9)
-                self.assertLessEqual(band["batch"], c.cap(band["upper"]))
-
     def test_bad(self):
         data = TensorDataset(torch.arange(240))
 
@@ -280,7 +223,10 @@ class TestJob(unittest.TestCase):
         fails("not a plan", data, self.lengths, self.file("table.csv"))
         fails("No such file", data, self.lengths, self.file("none.json"))
         fails("no/such", data, self.lengths, plan, command="no/such", cache=self.file("other"))
-        fails("lengths:", data, ["x"] * 240, plan)
+        fails("give one number per sample", data, ["x"] * 240, plan)
+        fails("sample 3 has 1.5", data, [*self.lengths[:3], 1.5, *self.lengths[4:]], plan)
+        with self.assertRaisesRegex(ScheduleError, "not a table"):
+            measured(plan)
         self.assertFalse([n for n in os.listdir(self.file("cache")) if "part" in n], "something half written stays")
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import tempfile
 import unittest
 import unittest.mock
 
@@ -19,7 +20,7 @@ try:
     from torch.distributed.fsdp import fully_shard
     from torch.nn.parallel import DistributedDataParallel
 
-    from evenkeel.bucket import BatchLoader, ScheduleError, packed, partition
+    from evenkeel.bucket import BatchLoader, Costs, ScheduleError, cost, measured, packed, partition, profile
 except ImportError as e:
     raise unittest.SkipTest(f"needs PyTorch: {e}")
 
@@ -150,6 +151,84 @@ class TestBatchLoader(unittest.TestCase):
         self.assertEqual(sum(r[0].idle for r in got), 1)
 
 
+class TestCosts(unittest.TestCase):
+    """The formula that trials give, and trials in this process."""
+
+    def test_vectors(self):
+        """Go reads the same file and must fit alike."""
+        with open(os.path.join(HERE, "..", "..", "internal", "vectors", "bucket-cost.json")) as f:
+            cases = json.load(f)
+        self.assertGreaterEqual(len(cases), 4)
+        for v in cases:
+            c = Costs([(t["length"], t["batch"], t.get("seconds"), t.get("peak_bytes")) for t in v["table"]])
+            numpy.testing.assert_allclose([*c.weights, c.error, c.worst], [*v["fit"], v["error"], v["worst"]], rtol=1e-6, atol=1e-12, err_msg=v["name"])
+            for p in v["points"]:
+                self.assertAlmostEqual(c.fixed + p["batch"] * float(c(p["length"])), p["seconds"], delta=1e-6 * p["seconds"])
+
+    def profile(self, step, lengths, noise=0.0, **more):
+        """By a clock that step moves on."""
+        clock, r = [0.0], numpy.random.RandomState(1)
+
+        def run(length, batch):
+            clock[0] += step(length, batch) * numpy.exp(noise * r.randn())
+
+        with unittest.mock.patch.object(cost.time, "perf_counter", lambda: clock[0]):
+            return profile(run, lengths, **more)
+
+    def test_profile(self):
+        """A device of .02 s a batch, 40 us a token and 8 ns a square, with memory for 9,000 tokens."""
+        tried = []
+
+        def step(length, batch):
+            tried.append((length, batch))
+            if length * batch > 9000:
+                raise RuntimeError("CUDA out of memory")
+            return .02 + batch * length * (4e-5 + 8e-9 * length)
+
+        lengths = numpy.random.RandomState(1).lognormal(6, .8, 2000).clip(1, 4096).astype(int)
+        c = self.profile(step, lengths)
+        numpy.testing.assert_allclose(c(lengths), lengths * (4e-5 + 8e-9 * lengths), rtol=1e-3)
+        self.assertLess(c.worst, 1e-6)
+        self.assertAlmostEqual(c.fixed, .02, delta=1e-6)
+        self.assertLessEqual(c.memory, 9000)
+        self.assertGreater(c.memory, 9000 * .85 - lengths.max())
+        self.assertLess(len(tried), 300)
+        noisy = self.profile(step, lengths, .05)
+        numpy.testing.assert_allclose(noisy(lengths), lengths * (4e-5 + 8e-9 * lengths), rtol=.12)
+        self.assertGreater(noisy.error, .005)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "table.csv")
+            noisy.write(path)
+            self.assertEqual(measured(path).weights, noisy.weights)
+        self.assertIsNone(self.profile(lambda l, b: 1.5, [8, 9]).memory)
+
+    def test_bad(self):
+        with self.assertRaisesRegex(ScheduleError, "each from 1"):
+            profile(None, [0, 4])
+        with self.assertRaisesRegex(ScheduleError, "every one is out of memory"):
+            Costs([(4, 1, None, None)])
+        with self.assertRaisesRegex(ValueError, "oops"):  # no lack of memory
+            profile(unittest.mock.Mock(side_effect=ValueError("oops")), [4])
+
+    def test_ranks(self):
+        """All get the costs of the first, and its speed and memory of each."""
+        def child(rank, port):
+            dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+
+            def step(length, batch):
+                if length * batch > (8000, 3000)[rank]:
+                    raise RuntimeError("CUDA out of memory")
+                return (1, 2.5)[rank] * (.02 + 4e-5 * batch * length)
+
+            c = self.profile(step, [100, 400, 900])
+            numpy.testing.assert_allclose([*c.speeds, c.fixed], [1, .4, .02], rtol=1e-6)
+            assert 6000 < c.memory[0] <= 8000 and 2000 < c.memory[1] <= 3000, c.memory
+            BatchLoader(range(3), [100, 400, 900], 3, cost=c, fixed=c.fixed, speeds=c.speeds, memory=c.memory)
+            dist.barrier()
+
+        processes.run(self, 2, child)
+
+
 class TestPacked(unittest.TestCase):
     def test_collator(self):
         """Attention within samples, computed by cu_seq_lens, gives each sample what it gets alone; no label follows another sample's token."""
@@ -167,8 +246,10 @@ class TestPacked(unittest.TestCase):
 class TestRanks(unittest.TestCase):
     """Three gloo ranks: the gradient of each step is that of one batch of all its samples."""
 
-    def check(self, wrap, ranks=3, epochs=3, **more):
+    def check(self, wrap, ranks=3, epochs=3, late=False, **more):
         data = bucket_job.Texts(LENGTHS)
+        labels = [bucket_job.COUNTS["label_weight"](x) for x in data]
+        lengths, of = (None, bucket_job.COUNTS["label_weight"]) if late else (LENGTHS, labels)
 
         def child(rank, port):
             torch.set_num_threads(1)
@@ -176,12 +257,14 @@ class TestRanks(unittest.TestCase):
             torch.manual_seed(1)
             plain = bucket_job.Model().double()
             model = wrap(bucket_job.Model().double(), plain)
-            loader = BatchLoader(data, LENGTHS, 24, cost=attention, collate_fn=bucket_job.collate, labels=[bucket_job.COUNTS["label_weight"](data[i]) for i in range(len(data))], **more)
+            loader = BatchLoader(data, lengths, 24, cost=attention, collate_fn=bucket_job.collate, labels=of, **more)
+            first = loader.step_samples(0) if late else range(len(data))  # by which weights divide
             kinds = list(bucket_job.KINDS)
             for epoch in range(epochs):
                 kind, seen = kinds[epoch % len(kinds)], []
                 for b in loader:
                     x = b.data
+                    self.assertEqual(x.tolist(), bucket_job.collate([data[i] for i in b.samples]).tolist())
                     with b.sync(model):
                         (bucket_job.KINDS[kind](model(x), x) * getattr(b, kind)).backward()
                     seen += [] if b.idle else b.samples
@@ -191,7 +274,7 @@ class TestRanks(unittest.TestCase):
                         whole, seen = sum(everyone, []), []
                         self.assertEqual(sorted(whole), sorted(loader.step_samples(b.step, epoch)))
                         # The mean over what the loss counts, times what the step has of it, over what a mean step has.
-                        counts = {"weight": 1.0, "token_weight": numpy.mean(LENGTHS), "label_weight": numpy.mean(loader.labels)}
+                        counts = {"weight": 1.0, "token_weight": numpy.mean([LENGTHS[i] for i in first]), "label_weight": numpy.mean([labels[i] for i in first])}
                         own = sum(bucket_job.COUNTS[kind](data[i]) for i in whole) / (24 * counts[kind])
                         plain.zero_grad()
                         x = bucket_job.collate([data[i] for i in whole])
@@ -221,6 +304,48 @@ class TestRanks(unittest.TestCase):
     def test_fsdp2(self):
         """Ranks meet in every forward pass: with unequal numbers of them this would hang."""
         self.check(self.fsdp2, epochs=12, micro_batches=2, memory=600, speeds=[1, 1, .5])
+
+    def test_late(self):
+        """Lengths become known when samples are processed: the same batches as from known lengths, each sample processed once."""
+        self.check(self.ddp, late=True, epochs=2, num_workers=1, memory=400, speeds=[1, 1, .5])
+        self.check(self.fsdp2, late=True, epochs=2, micro_batches=2)
+
+    def test_late_resume(self):
+        """At a step, on other ranks: the samples of each step stay, the factors too; an error of one rank is raised on all, naming the sample."""
+        def child(rank, port, ranks, state):
+            dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
+            loader = BatchLoader(bucket_job.Texts(LENGTHS), None, 20, packed=True, memory=300, collate_fn=list)
+            if state:
+                loader.load_state_dict(json.loads(json.dumps(state)))
+            out, per = [], set()
+            for b in loader:
+                self.assertEqual([len(x) for x in b.data], [LENGTHS[i] for i in b.samples])
+                if not b.idle:
+                    out += b.samples
+                    per.add(round(b.token_weight / sum(map(len, b.data)) / ranks, 12))
+                if not state and b.last and b.step == 2:
+                    break
+            everyone = [None] * ranks
+            dist.all_gather_object(everyone, (out, per, loader.state_dict()))
+            self.assertEqual(len(set.union(*(p for _, p, _ in everyone))), 1)
+            if state:
+                self.assertEqual(sorted(i for o, _, _ in everyone for i in o), sorted(sum((loader.step_samples(k, 0).tolist() for k in range(3, loader.steps)), [])))
+                self.assertEqual(per, set(state["per"]))
+                bad = BatchLoader(bucket_job.Texts(LENGTHS), None, 20, packed=True, memory=max(LENGTHS) - 1)
+                self.assertRaisesRegex(ScheduleError, f"sample {LENGTHS.index(max(LENGTHS))} takes", list, bad)
+                bad = BatchLoader(bucket_job.Texts(LENGTHS), None, 20, length=lambda s: 1 / rank, collate_fn=list)
+                self.assertRaisesRegex((ScheduleError, ZeroDivisionError), "rank 0: ZeroDivisionError|division by zero", list, bad)
+            elif rank == 0:
+                with open(path, "w") as f:
+                    json.dump({**loader.state_dict(), "per": list(per)}, f)
+            dist.barrier()
+
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "state.json")
+            processes.run(self, 2, lambda rank, port: child(rank, port, 2, None))
+            with open(path) as f:
+                state = json.load(f)
+            processes.run(self, 3, lambda rank, port: child(rank, port, 3, state))
 
     def test_fsdp2_with_free_counts(self):
         with self.assertRaisesRegex(ScheduleError, "counts=.equal"):

@@ -1,6 +1,5 @@
 """What training on batches of unequal numbers of samples converges to, in every mode: the same as on shuffled batches of one size."""
 
-import json
 import os
 import random
 import subprocess
@@ -14,10 +13,7 @@ sys.path[:0] = [HERE, os.path.join(HERE, "..")]
 try:
     import numpy
 
-    from evenkeel.bucket import BatchLoader, Loader, Pieces, ScheduleError, measured
-    from evenkeel.bucket.cost import Costs, read_plan
-    from evenkeel.bucket.grouping import Grouping, weights
-    from evenkeel.bucket.pooled import Pool
+    from evenkeel.bucket import BatchLoader, Loader, Pieces
 except ImportError as e:
     raise unittest.SkipTest(f"needs PyTorch: {e}")
 
@@ -107,14 +103,6 @@ class TestBias(unittest.TestCase):
         plan = self.plan()
         self.check([self.loaded(plan, seed) for seed in range(1, SEEDS + 1)])
 
-    def test_measured(self):
-        """A plan's table gives the cost of samples: here .02 s a batch and .1 ms a token, of up to 8192 tokens."""
-        cost = measured(self.plan())
-        lengths = numpy.array([64, 256, 64, 4])
-        numpy.testing.assert_allclose(cost(lengths), .02 / (8192 // lengths) + 1e-4 * lengths, rtol=.05)
-        with self.assertRaisesRegex(ScheduleError, "length 4000"):
-            cost(numpy.array([64, 4000]))
-
     def test_pieces(self):
         """Rounds of four pieces; the tuner takes the mean over pieces."""
         plan, runs = self.plan(), []
@@ -125,25 +113,6 @@ class TestBias(unittest.TestCase):
                 run.append([[(p.samples, p.weight / 4) for p in (pieces[int(k)] for k in order[at:at + 4])] for at in range(0, len(order), 4)])
             runs.append(run)
         self.check(runs)
-
-    def test_online(self):
-        plan = read_plan(self.plan())
-        for kind in (Grouping, Pool):
-            runs = []
-            for seed in range(SEEDS):
-                run, mean = [], None
-                for epoch in range(EPOCHS):
-                    grouping = kind(Costs(plan), [1] * RANKS, 256, numpy.random.RandomState([seed, epoch]).permutation(SAMPLES), seed=seed + epoch, mean=mean)
-                    run.append([])
-                    while not grouping.finished():
-                        grouping.draw()
-                        for rank, coming in enumerate(grouping.coming):
-                            grouping.hear(rank, [(LENGTHS[i], 0) for i in coming])
-                        parts = grouping.step()
-                        mean = grouping.mean
-                        run[-1].append([(p.positions, f[0] / RANKS) for p, f in zip(parts, weights(parts, mean)) if p.positions])
-                runs.append(run)
-            self.check(runs)
 
 
 if __name__ == "__main__":

@@ -15,9 +15,6 @@ func (f Formula) Seconds(length, n int) float64 {
 	return f.Fixed + f.Token*bl + f.Square*bl*float64(length)
 }
 
-// Breaks has none.
-func (f Formula) Breaks(int) []int { return nil }
-
 // Cap is the largest batch that fits.
 func (f Formula) Cap(length int) int {
 	return int(65536 / (float64(length) * (1 + float64(length)/f.Room)))

@@ -3,8 +3,11 @@
 import math
 
 import numpy
+from torch.utils.data import DataLoader, default_collate
+from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..tuner.step_sampler import shuffled
+from .late import Exchange, tokens
 from .partition import partition
 from .place import MicroBatch, Stream, check, place
 from .schedule import ScheduleError
@@ -13,7 +16,7 @@ from .schedule import ScheduleError
 class BatchLoader(Stream):
     """The micro-batches of one rank, epoch by epoch.
 
-    dataset, lengths  a map-style data set, and the tokens of each sample
+    dataset, lengths  a map-style data set, and the tokens of each sample; None: they become known when dataset[i] has processed the sample
     global_batch      samples of a step, over all ranks, drawn at random; the last of an epoch may have fewer
     cost              seconds of a sample by its length, or in proportion to them: a function of an array of lengths; default: the length
     speeds            relative speeds of the ranks; default: equal
@@ -21,68 +24,126 @@ class BatchLoader(Stream):
     micro_batches, memory, packed, fixed   the number of micro-batches of a rank in a step, more where memory needs them; the tokens that a micro-batch holds
                       on any rank, or one number per rank; whether samples lie end to end instead of being padded to the longest; and the cost of a
                       micro-batch beside its samples. As in partition()
-    rank, ranks, seed, labels, others   as in Loader
+    labels            label tokens per sample, for label_weight
+    length            without lengths: the tokens of a processed sample, by default those of its input_ids, or len(); labels is then such a function, too
+    rank, ranks       default: those of torch.distributed, else the variables RANK and WORLD_SIZE, else 0 of 1
+    others            arguments of torch's DataLoader: num_workers, collate_fn, pin_memory, ...
 
     A step's samples follow from seed, epoch and step alone. So a job that resumes may have other ranks, speeds or micro-batches, and each sample still
     comes once an epoch. Between two steps, `speeds` may be changed: leave the loop at a batch with `last`, set the same numbers on every rank, and begin
-    a loop again. Errors are ScheduleError."""
+    a loop again. Without lengths, each rank processes an equal part of a step's samples and sends them to the rank that trains on them, so all ranks
+    iterate together. Errors are ScheduleError."""
 
     def __init__(self, dataset, lengths, global_batch, *, cost=None, speeds=None, counts="equal", micro_batches=1, memory=None, packed=False, fixed=0.0,
-                 rank=None, ranks=None, seed=1, labels=None, **others):
-        check(dataset, labels, others)
+                 rank=None, ranks=None, seed=1, labels=None, length=tokens, **others):
+        check(dataset, None if lengths is None else labels, others)
         self.rank, self.ranks = place(rank, ranks)
-        self.lengths = numpy.asarray(lengths)
-        if self.lengths.shape != (len(dataset),) or not len(dataset):
-            raise ScheduleError(f"lengths: {self.lengths.shape} of them; the data set has {len(dataset)} samples, and each needs one")
-        self.costs = numpy.asarray(cost(self.lengths) if cost else self.lengths, float)
-        self.global_batch, self.seed, self.labels = global_batch, seed, None if labels is None else numpy.asarray(labels, float)
+        self.dataset, self.size, self.global_batch, self.seed, self.labels = dataset, len(dataset), global_batch, seed, labels
+        self.lengths = self._means = self._exchange = None
         if not isinstance(global_batch, int) or global_batch < 1:
             raise ScheduleError(f"global_batch {global_batch!r}: give the samples of a step, a whole number from 1")
-        self.steps = math.ceil(len(dataset) / global_batch)
+        self.steps = math.ceil(self.size / global_batch)
         self.speeds = [1.0] * self.ranks if speeds is None else list(speeds)
+        self._cost, self._length, self._others = cost or (lambda n: n), length, others
         self._how = {"counts": counts, "micro_batches": micro_batches, "memory": memory, "padded": not packed, "fixed": fixed}
-        self._try()
-        self._start(dataset, others)
-
-    def _try(self):
-        """Reports at once what partition() refuses."""
         if len(self.speeds) != self.ranks:
             raise ScheduleError(f"speeds: {len(self.speeds)} of them for {self.ranks} ranks")
-        if len(wrong := numpy.flatnonzero(~((self.costs >= 0) & (self.costs < math.inf) & (self.lengths >= 0)))):
-            raise ScheduleError(f"sample {wrong[0]} has a length of {self.lengths[wrong[0]]} and a cost of {self.costs[wrong[0]]}: give numbers from 0")
+        if lengths is None:
+            self._divide([0], numpy.zeros(1))  # reports at once what partition() refuses
+            self._exchange = Exchange(self.rank, self.ranks)
+            return
+        self.lengths = numpy.asarray(lengths)
+        if self.lengths.shape != (self.size,) or not self.size:
+            raise ScheduleError(f"lengths: {self.lengths.shape} of them; the data set has {self.size} samples, and each needs one")
+        self.labels = None if labels is None else numpy.asarray(labels, float)
+        self._means = self._mean(self.lengths, self.labels)
+        costs = numpy.asarray(self._cost(self.lengths), float)
+        if len(wrong := numpy.flatnonzero(~((costs >= 0) & (costs < math.inf) & (self.lengths >= 0)))):
+            raise ScheduleError(f"sample {wrong[0]} has a length of {self.lengths[wrong[0]]} and a cost of {costs[wrong[0]]}: give numbers from 0")
         longest = int(numpy.argmax(self.lengths))
-        try:
-            partition([1.0], self.speeds, sizes=self.lengths[[longest]], **self._how)
-        except ValueError as e:
-            raise ScheduleError(str(e).replace("sample 0", f"sample {longest}")) from None
+        self._divide([longest], self.lengths[[longest]])
+        self._start(dataset, others)
 
     def step_samples(self, step, epoch=None):
         """The samples of a step of an epoch, over all ranks."""
-        order = shuffled(len(self.lengths), self.seed, self.epoch if epoch is None else epoch)
+        order = shuffled(self.size, self.seed, self.epoch if epoch is None else epoch)
         return order[step * self.global_batch:(step + 1) * self.global_batch].numpy()
 
-    def divide(self, samples):
-        """The micro-batches of all ranks, of positions in the data set."""
-        parts = partition(self.costs[samples], self.speeds, sizes=self.lengths[samples], **self._how)
-        return [[samples[m].tolist() for m in own] or [[]] for own in parts]
+    def _divide(self, samples, lengths):
+        """The micro-batches of all ranks, as places among samples."""
+        try:
+            parts = partition(self._cost(lengths), self.speeds, sizes=lengths, **self._how)
+        except ValueError as e:
+            said = str(e)
+            for k, i in enumerate(samples):
+                said = said.replace(f"sample {k} ", f"sample  {i} ")
+            raise ScheduleError(said.replace("sample  ", "sample ")) from None
+        return [own or [[]] for own in parts]
+
+    @staticmethod
+    def _mean(lengths, labels):
+        """The tokens and label tokens of a sample."""
+        return [float(lengths.mean()) or 1.0, 1.0 if labels is None else float(labels.mean()) or 1.0]
+
+    def _batches(self, step, own, samples, lengths, labels, idle):
+        """This rank's micro-batches of a step; idle: the sample of one without work."""
+        each = self.ranks / self.global_batch
+        for i, m in enumerate(own):
+            label = None if labels is None else each * float(labels[m].sum()) / self._means[1]
+            yield MicroBatch([int(samples[k]) for k in m] or [idle], step, i == len(own) - 1, each * len(m), each * float(lengths[m].sum()) / self._means[0],
+                             label, idle=not m, equal=self._how["counts"] == "equal")
 
     def _micro(self):
-        order = shuffled(len(self.lengths), self.seed, self.epoch).numpy()
-        means = self.lengths.mean() or 1.0, None if self.labels is None else self.labels.mean() or 1.0
+        order, idle = shuffled(self.size, self.seed, self.epoch).numpy(), int(numpy.argmin(self.lengths))
         for step in range(self.step, self.steps):
-            own = self.divide(order[step * self.global_batch:(step + 1) * self.global_batch])[self.rank]
-            for i, m in enumerate(own):
-                each = self.ranks / self.global_batch
-                label = None if self.labels is None else each * float(self.labels[m].sum()) / means[1]
-                yield MicroBatch(m or [int(numpy.argmin(self.lengths))], step, i == len(own) - 1, each * len(m), each * float(self.lengths[m].sum()) / means[0],
-                                 label, idle=not m, equal=self._how["counts"] == "equal")
+            samples = order[step * self.global_batch:(step + 1) * self.global_batch]
+            lengths = self.lengths[samples]
+            yield from self._batches(step, self._divide(samples, lengths)[self.rank], samples, lengths, None if self.labels is None else self.labels[samples], idle)
+
+    def __iter__(self):
+        return super().__iter__() if self._exchange is None else self._late()
+
+    def __len__(self):
+        if self._exchange:
+            raise TypeError("the number of micro-batches is not known before the samples are processed; steps is that of the epoch's steps")
+        return super().__len__()
+
+    def _late(self):
+        others = dict(self._others)
+        collate, pin = others.pop("collate_fn", None) or default_collate, others.pop("pin_memory", False)
+        order = shuffled(self.size, self.seed, self.epoch).tolist()
+        rows = [order[step * self.global_batch:(step + 1) * self.global_batch] for step in range(self.step, self.steps)]
+        processed, spare = iter(DataLoader(self.dataset, batch_sampler=[r[self.rank::self.ranks] for r in rows], collate_fn=_same, **others)), None
+        for step, samples in enumerate(rows, self.step):
+            got = []
+
+            def process():
+                got.extend(next(processed))
+                return [(self._length(s), self.labels(s) if self.labels else 0) for s in got]
+
+            told = self._exchange.gather(process)
+            told = numpy.array([told[k % self.ranks][k // self.ranks] for k in range(len(samples))], float)
+            lengths, labels = told[:, 0], told[:, 1] if self.labels else None
+            self._means = self._means or self._mean(lengths, labels)
+            parts = self._divide(samples, lengths)
+            own = self._exchange.swap({self.rank + k * self.ranks: s for k, s in enumerate(got)}, parts)
+            for m, b in zip(parts[self.rank], self._batches(step, parts[self.rank], samples, lengths, labels, order[0])):
+                if b.idle and spare is None:
+                    spare = self.dataset[order[0]]
+                b.data = collate([own[k] for k in m] or [spare])
+                if pin:
+                    b.data = pin_memory(b.data)
+                self.step = b.step + b.last
+                yield b
+        self._go(self.epoch + 1, 0)
 
     def _go(self, epoch, step):
         self.epoch, self.step = epoch, step
 
     def state_dict(self):
         """The position after whole steps, for any number of ranks."""
-        return {"version": 1, "samples": len(self.lengths), "global_batch": self.global_batch, "seed": self.seed, "epoch": self.epoch, "step": self.step}
+        state = {"version": 1, "samples": self.size, "global_batch": self.global_batch, "seed": self.seed, "epoch": self.epoch, "step": self.step}
+        return state if self._exchange is None else {**state, "means": self._means}
 
     def load_state_dict(self, state):
         now = self.state_dict()
@@ -91,4 +152,10 @@ class BatchLoader(Stream):
                 raise ScheduleError(f"resume state: {k} is {state.get(k) if isinstance(state, dict) else state!r}; this loader's is {now[k]}: give the loader the same")
         if not 0 <= state["step"] <= self.steps:
             raise ScheduleError(f"resume state: step {state['step']} of {self.steps}")
+        if self._exchange:
+            self._means = state.get("means")  # so that all epochs weigh alike
         self._go(state["epoch"], state["step"])
+
+
+def _same(samples):
+    return samples

@@ -1,157 +1,160 @@
-"""Evaluates what `evenkeel bucket plan` has fitted to a table of trials: seconds, and the largest batch of a length.
+"""What batches of samples cost: trials of training steps, and a formula that fits them."""
 
-The arithmetic has a fixed order, so that all ranks get the same bits."""
-
-import bisect
-import json
+import csv
+import gc
+import itertools
 import math
+import re
+import statistics
+import time
 
 import numpy
+import torch
+import torch.distributed as dist
 
+from ..profile import write
 from .schedule import ScheduleError
 
-_CLOSE = 1 + 1e-9
+WARM, TIMED = 1, 3  # runs of a trial that warm up; that count
 
 
 class Costs:
-    """The predictions of a plan. name: the plan's name in error messages."""
+    """Seconds of a batch of B samples of L tokens: a + b B + c B L + d B L^2, fitted to a table of trials as stepcost in Go does.
 
-    def __init__(self, plan, name="plan"):
-        if plan.get("pairs"):
-            raise ScheduleError(f"{name}: a plan of --pair apart; online, samples have one length: plan with --pair sum or max, or give the lengths")
-        if not plan.get("predicts"):
-            raise ScheduleError(f"{name}: the plan predicts nothing from a table of trials; make it anew, with --table")
-        predicts = plan["predicts"]
-        self.pad_to, self.multiple, self.tile = max(1, plan["pad_to"]), max(1, plan["batch_multiple"]), plan.get("tile", 0)
-        self._weights, self._room, self._memory = predicts.get("seconds"), predicts.get("room"), predicts["memory"]
-        self._lengths = [m["length"] for m in self._memory]
-        self.longest = self._lengths[-1]
-        self._caps = {}
-        if not self._weights:
-            self._ran, self._series = [], []  # lengths, and for each its batches with their seconds
-            for t, seconds in zip((t for t in plan["table"] if not t.get("out_of_memory")), predicts["smoothed"]):
-                if not self._ran or self._ran[-1] != t["length"]:
-                    self._ran.append(t["length"])
-                    self._series.append([])
-                self._series[-1].append((t["batch"], seconds))
+    costs(lengths)   seconds that samples of these lengths add to a batch, for BatchLoader(cost=costs, fixed=costs.fixed)
+    fixed            seconds of a batch beside its samples: a
+    memory           tokens that fit at every length that ran out of memory, one number per rank where there are several; None: nothing ran out of memory
+    speeds           of the ranks, relative to the first; None: trials of one rank alone
+    error, worst     mean and largest relative error of the fit on the trials"""
 
-    def cap(self, length):
-        """The largest batch of a length that fits into memory, or 0."""
-        if length not in self._caps:
-            n = self._cap(self.padded(length))
-            self._caps[length] = n - n % self.multiple if n >= self.multiple else n
-        return self._caps[length]
+    def __init__(self, trials, others=()):
+        """trials: (length, batch, seconds or None if out of memory, peak bytes or None), and those of the other ranks."""
+        self.trials = sorted(trials, key=lambda t: t[:2])
+        ran = numpy.array([t[:3] for t in self.trials if t[2] is not None], float).reshape(-1, 3)
+        if not len(ran):
+            raise ScheduleError("no trial ran: every one is out of memory")
+        self.weights, self.error, self.worst = _fit(*ran.T)
+        self.fixed = self.weights[0]
+        fit = [_tokens(t) for t in (self.trials, *others)]
+        self.memory = (fit if others else fit[0]) if any(t[2] is None for one in (self.trials, *others) for t in one) else None
+        own = {t[:2]: t[2] for t in self.trials if t[2]}
+        self.speeds = [1.0] if others else None
+        for other in others:
+            same = [own[t[:2]] / t[2] for t in other if t[2] and t[:2] in own]
+            if not same:
+                raise ScheduleError("a rank ran no trial that the first ran: it is out of memory")
+            self.speeds.append(statistics.median(same))
 
-    def padded(self, length):
-        """The length after padding."""
-        return _up(length, self.pad_to)
+    def __call__(self, lengths):
+        n, w = numpy.asarray(lengths, float), self.weights
+        return w[1] + n * (w[2] + n * w[3])
 
-    def _cap(self, length):
-        if length > self.longest:
-            return 0
-        fits, out = self._memory[bisect.bisect_left(self._lengths, length)]["fits"], math.inf
-        if i := bisect.bisect_right(self._lengths, length):
-            out = self._memory[i - 1].get("out", math.inf)
-        if self._room:
-            room, w1, w2, w3 = self._room
-            slope = w1 + length * (w2 + length * w3)
-            if slope > 0:
-                fits = max(fits, min(math.floor(room / slope + 1e-9), 1 << 24))
-        return int(max(0, min(fits, out - 1)))
+    def write(self, path):
+        """Writes the trials as a table for `evenkeel bucket plan`."""
+        write(str(path), ("length", "batch", "seconds", "peak_bytes"), self.trials)
 
-    def seconds(self, length, batch):
-        """Seconds of a batch of samples of a length. Both may be arrays."""
-        length, batch = _up(numpy.asarray(length), self.pad_to), _up(numpy.asarray(batch), self.multiple)
-        if self._weights:
-            w = self._weights
-            if self.tile:
-                tokens = _up(batch * length, self.tile)
-                return numpy.maximum(w[0] + batch * w[1] + tokens * (w[2] + length * w[3]), 1e-12)
-            return numpy.maximum(w[0] + batch * (w[1] + length * (w[2] + length * w[3])), 1e-12)
-        shape = numpy.broadcast(length, batch).shape
-        length, batch = (numpy.atleast_1d(numpy.broadcast_to(x, shape)) for x in (length, batch))
-        out = numpy.empty(len(length))
-        at = numpy.searchsorted(self._ran, length)
-        for i in numpy.unique(at):
-            here = at == i
-            l, b = length[here], batch[here]
-            if i == len(self._ran):
-                out[here] = _along(self._series[i - 1], b) * l / self._ran[i - 1]
-            elif i == 0:
-                out[here] = _along(self._series[0], b)
-            else:
-                low, high = _along(self._series[i - 1], b), _along(self._series[i], b)
-                u = (l - self._ran[i - 1]) / (self._ran[i] - self._ran[i - 1])
-                out[here] = low + u * (high - low)
-        return out.reshape(shape)
-
-    def most(self, lengths, budget, most):
-        """The largest batch of each length, at most `most`, that lasts no longer than the budget; at least 1. All are arrays."""
-        low, high = numpy.ones_like(most), numpy.maximum(most, 1) + 1  # low fits the budget, or is 1; high does not fit, or is above most
-        while (high - low > 1).any():
-            middle = (low + high) // 2
-            fits = self.seconds(lengths, middle) <= budget * _CLOSE
-            low, high = numpy.where(fits & (middle > low), middle, low), numpy.where(fits, high, middle)
-            high = numpy.maximum(high, low + 1)
-        return low
-
-    def efficient(self, length):
-        """The batch, up to cap(length), with the least time per sample; 0 if none fits."""
-        top = self.cap(length)
-        tries = {1, top, self.multiple}
-        if self._weights and self.tile:  # whole tiles
-            ends = numpy.arange(self.tile, top * self.padded(length) + 1, self.tile) // self.padded(length)
-            tries |= set((ends - ends % self.multiple).tolist())
-        if not self._weights:
-            i = min(bisect.bisect_left(self._ran, self.padded(length)), len(self._ran) - 1)
-            for s in self._series[max(0, i - 1):i + 1]:
-                for b, _ in s:
-                    tries |= {b - b % self.multiple, _up(b, self.multiple)}
-        tries = sorted(b for b in tries if 1 <= b <= top)
-        if not tries:
-            return 0
-        rates = self.seconds(length, numpy.array(tries)) / numpy.array(tries)
-        return tries[int(numpy.argmin(rates))]
+    def __repr__(self):
+        a, b, c, d = self.weights
+        return f"<{a:.4g} s + n ({b:.3g} + {c:.3g} L + {d:.3g} L^2) s for n samples of L tokens; {self.error:.1%} off {len(self.trials)} trials, at worst {self.worst:.1%}>"
 
 
 def measured(path):
-    """The cost of samples by a plan's table of trials, for BatchLoader(cost=): seconds per sample of the most efficient batch of each length."""
-    costs = Costs(read_plan(path), path)
-
-    def cost(lengths):
-        distinct, at = numpy.unique(lengths, return_inverse=True)
-        best = [costs.efficient(int(n)) for n in distinct]
-        if 0 in best:
-            raise ScheduleError(f"{path}: a sample of length {distinct[best.index(0)]} fits into no batch: profile longer lengths, or leave the sample out")
-        return numpy.array([float(costs.seconds(int(n), b)) / b for n, b in zip(distinct, best)])[at]
-
-    return cost
-
-
-def read_plan(path):
-    """Reads a plan file."""
+    """The costs of a table of trials, a CSV."""
     try:
-        with open(path, "rb") as f:
-            plan = json.load(f)
+        with open(path, newline="") as f:
+            return Costs([(int(r["length"]), int(r["batch"]), float(r["seconds"]) if r["seconds"] else None, None) for r in csv.DictReader(f)])
     except OSError as e:
-        raise ScheduleError(f"plan: {e}") from None
-    except ValueError:
-        raise ScheduleError(f"{path}: not a plan of `evenkeel bucket plan`") from None
-    if not isinstance(plan, dict) or plan.get("version") != 2 or not isinstance(plan.get("checksum"), str):
-        raise ScheduleError(f"{path}: not a plan of version 2 of `evenkeel bucket plan`")
-    return plan
+        raise ScheduleError(f"table: {e}") from None
+    except (KeyError, TypeError, ValueError) as e:
+        raise ScheduleError(f"{path}: not a table of length,batch,seconds,peak_bytes: {e}") from None
 
 
-def _along(cells, batch):
-    """Interpolates over the batch. Beyond the last trial it goes on with the last slope; below the first it is at least proportional."""
-    x, y = numpy.array(cells, float).T
-    if len(x) == 1:
-        return numpy.where(batch <= x[0], y[0], y[0] * batch / x[0])
-    i = numpy.clip(numpy.searchsorted(x, batch), 1, len(x) - 1)
-    line = y[i - 1] + (batch - x[i - 1]) / (x[i] - x[i - 1]) * (y[i] - y[i - 1])
-    return numpy.where(batch < x[0], numpy.maximum(y[0] * batch / x[0], line), line)
+def profile(step, lengths, *, shapes=8, longest=2.0, most=4096):
+    """Times training steps in this process and fits their cost.
+
+    step(length, batch)   runs a training step of a batch of so many samples of a length; with the optimizer's state in memory, as in training
+    lengths               those of the data set; steps are tried at `shapes` of them, each standing for as many tokens
+    longest, most         no larger batch is tried than one that lasts so many seconds, or has so many samples
+
+    Out of memory is found out by running into it; on a CPU `longest` ends the trials before. With torch.distributed, all ranks call it and get the same
+    costs, those of rank 0, with the speed and the memory of each: so step() must not communicate. Call it before the model is wrapped."""
+    lengths = numpy.sort(numpy.asarray(lengths))
+    if not len(lengths) or lengths[0] < 1:
+        raise ScheduleError("lengths: give those of the data set, each from 1")
+    sums = numpy.cumsum(lengths, dtype=float)
+    tried = sorted({int(lengths[min(len(lengths) - 1, numpy.searchsorted(sums, sums[-1] * k / shapes))]) for k in range(1, shapes)} | {int(lengths[-1])})
+    trials, tokens = [], tried[-1]
+    for length in reversed(tried):
+        fits, out = 0, most + 1
+        batch = max(1, min(most, tokens // length))  # as many tokens as fitted at longer lengths
+        while True:
+            seconds, peak = _trial(step, length, batch)
+            trials.append((length, batch, seconds, peak))
+            if seconds is None:
+                out = batch
+            else:
+                fits = batch
+            if out - fits <= max(1, fits // 8) or seconds is not None and seconds > longest / 2:
+                break
+            batch = min(2 * fits, most) if out > most else (fits + out) // 2
+        tokens = max(tokens, fits * length)
+        for less in {1, fits // 4, fits // 2} - {t[1] for t in trials if t[0] == length} - {0}:
+            trials.append((length, less, *_trial(step, length, less)))
+    if dist.is_available() and dist.is_initialized():
+        everyone = [None] * dist.get_world_size()
+        dist.all_gather_object(everyone, trials)
+        return Costs(everyone[0], everyone[1:])
+    return Costs(trials)
 
 
-def _up(x, to):
-    """Rounds up to a multiple."""
-    return -(-x // to) * to
+def _trial(step, length, batch):
+    """Median seconds and the peak bytes of a step, each None if out of memory or not known."""
+    cuda, times = torch.cuda.is_available(), []
+    wait = torch.cuda.synchronize if cuda else lambda: None
+    if cuda:
+        torch.cuda.reset_peak_memory_stats()
+    try:
+        for _ in range(WARM + TIMED):
+            wait()
+            begun = time.perf_counter()
+            step(length, batch)
+            wait()
+            times.append(time.perf_counter() - begun)
+    except RuntimeError as e:  # torch.OutOfMemoryError, and what cuBLAS and the CPU's allocator raise
+        if not re.search("out of memory|not enough memory|ALLOC_FAILED", str(e)):
+            raise
+        times = None
+    if times is None:  # outside of the handler, whose exception holds tensors
+        gc.collect()
+        if cuda:
+            torch.cuda.empty_cache()
+        return None, None
+    return statistics.median(times[WARM:]), torch.cuda.max_memory_allocated() if cuda else None
+
+
+def _tokens(trials):
+    """The tokens that fit at every length; those that ran out of memory say so."""
+    ran = {}
+    for length, batch, seconds, _ in trials:
+        if seconds is not None:
+            ran[length] = max(ran.get(length, 0), length * batch)
+    return float(min((ran.get(t[0], 0) for t in trials if t[2] is None), default=max(ran.values())))
+
+
+def _fit(length, batch, seconds):
+    """The weights of 1, B, B L and B L^2, and the errors. As leastSquares in stepcost."""
+    terms = numpy.stack([numpy.ones_like(batch), batch, batch * length, batch * length * length], 1)
+    scale, n, best = terms.max(0), len(terms), (math.inf, None)
+    for kept in itertools.chain.from_iterable(itertools.combinations(range(4), k) for k in range(1, min(4, max(1, n - 1)) + 1)):
+        kept, weights, v = list(kept), numpy.zeros(4), seconds
+        for _ in range(2):  # weighed by the measurements, then by the first fit
+            found = numpy.linalg.lstsq(terms[:, kept] / scale[kept] / v[:, None], seconds / v, rcond=None)[0] / scale[kept]
+            if not (found > 0).all():
+                break
+            weights[kept] = found
+            v = terms @ weights
+        else:
+            error = abs(v / seconds - 1)
+            bic = n * math.log((error ** 2).mean() + 1e-16) + sum(k > 0 for k in kept) * math.log(n)
+            best = min(best, (bic, (weights.tolist(), float(error.mean()), float(error.max()))), key=lambda b: b[0])
+    return best[1]

@@ -15,20 +15,16 @@ import tempfile
 
 import numpy
 
-from .cost import read_plan
-from .online import OnlineLoader
 from .place import MicroBatch, Stream, check, place
-from .schedule import Sampler, ScheduleError
+from .schedule import Schedule, ScheduleError
 
 
 class Loader(Stream):
-    """The micro-batches of one rank, epoch by epoch.
+    """The micro-batches of one rank, epoch by epoch, as a plan has them.
 
     dataset   a map-style data set
-    lengths   one whole number per sample, or the file from which the plan was made (plain text, or the first column of a CSV). For a plan of
-              --pair apart: two numbers per sample, source and target, or the file (the first two columns)
-    plan      plan file of `evenkeel bucket plan`; or schedule files, with {epoch} in their name, and lengths None
-    online    Loader(dataset, plan, online=True): lengths become known when samples are processed, see OnlineLoader
+    lengths   one whole number per sample, or the file from which the plan was made
+    plan      plan file of `evenkeel bucket plan`
     rank, ranks   default: those of torch.distributed, else the variables RANK and WORLD_SIZE, else 0 of 1
     speeds    relative speeds of the ranks; default: the plan's, or the resume state's if there are as many ranks
     seed      seed of the order, together with the epoch
@@ -42,46 +38,33 @@ class Loader(Stream):
     The job may have another number of ranks than the plan or the resume state: the ranks share what is left of the epoch. Errors are
     ScheduleError."""
 
-    def __new__(cls, dataset, lengths=None, plan=None, *, online=False, **more):
-        """Loader(dataset, plan, online=True) is an OnlineLoader."""
-        if not online:
-            return super().__new__(cls)
-        if plan is not None:
-            raise ScheduleError("online, lengths become known when samples are processed: Loader(dataset, plan, online=True)")
-        return OnlineLoader(dataset, lengths, **more)
-
-    def __init__(self, dataset, lengths, plan, *, online=False, rank=None, ranks=None, speeds=None, seed=1, labels=None, command=None, cache=None, **others):
+    def __init__(self, dataset, lengths, plan, *, rank=None, ranks=None, speeds=None, seed=1, labels=None, command=None, cache=None, **others):
         check(dataset, labels, others)
         self.rank, self.ranks = place(rank, ranks)
         self._speeds = self._check_speeds(speeds)
         self._begun = None  # the resume state, if self.epoch was begun by other ranks or with other speeds
-        self._labels, self._size = labels, len(dataset)
+        self._labels = labels
         self._mean = 1.0 if labels is None else float(numpy.mean(labels)) or 1.0  # label tokens of a sample
-        self._source = source(lengths, str(plan), self._size, seed, command, cache)
-        self._now = None  # the sampler of self.epoch
+        self._source = Schedules(lengths, str(plan), len(dataset), seed, command, cache)
+        self._now = None  # the schedule of self.epoch
         self._start(dataset, others)
-        self._sampler()  # reports errors at once
+        self._schedule()  # reports errors at once
 
-    def _sampler(self):
+    def _schedule(self):
         if self._now is None or self._now[0] != self.epoch:
-            sampler = Sampler(self._source.schedule(self.epoch, self.ranks, self._speeds, self._begun), self.rank, self.ranks)
-            h = sampler.header
-            for name, want in (("samples", self._size), ("epoch", self.epoch), ("seed", self._source.seed)):
-                if want is not None and h.get(name, want) != want:
-                    raise ScheduleError(f"{sampler.path}: {name} {h[name]}; wanted {want}")
-            self._now = self.epoch, sampler
-        sampler = self._now[1]
-        if not sampler.header.get("from", 0) <= self.step <= sampler.header["steps"]:
-            raise ScheduleError(f"{sampler.path}: step {self.step}: the file holds {sampler.header.get('from', 0)} to {sampler.header['steps']}")
-        sampler.step = self.step
-        return sampler
+            self._now = self.epoch, Schedule(self._source.file(self.epoch, self.ranks, self._speeds, self._begun), self.rank, self.ranks)
+        now = self._now[1]
+        self.step = self.step or now.first
+        if not now.first <= self.step <= now.end:
+            raise ScheduleError(f"{now.path}: step {self.step}: the file holds {now.first} to {now.end}")
+        return now
 
     def _micro(self):
-        sampler = self._sampler()
-        single = sampler.header.get("single", False)
-        for step, batches in enumerate(sampler.steps(), self.step):
+        now = self._schedule()
+        single = now.header.get("single", False)
+        for step, batches in enumerate(now.steps(self.step), self.step):
             if not batches:
-                yield MicroBatch([sampler.header.get("idle", 0)], step, True, 0.0, 0.0, None if self._labels is None else 0.0, idle=True, equal=single)
+                yield MicroBatch([now.header["idle"]], step, True, 0.0, 0.0, None if self._labels is None else 0.0, idle=True, equal=single)
             for i, b in enumerate(batches):
                 label = None if self._labels is None else b.weight * float(sum(self._labels[s] for s in b.samples)) / len(b.samples) / self._mean
                 yield MicroBatch(b.samples, step, i == len(batches) - 1, b.weight, b.token_weight, label, equal=single)
@@ -108,11 +91,11 @@ class Loader(Stream):
     @property
     def steps(self):
         """The optimizer steps of the whole epoch. They are the same on every rank."""
-        return self._sampler().header["steps"]
+        return self._schedule().end
 
     def state_dict(self):
         """The position after whole steps, the same on every rank. `evenkeel bucket schedule --resume` reads it as JSON."""
-        return self._sampler().state_dict()
+        return self._schedule().state(self.step)
 
     def load_state_dict(self, state):
         """Goes to the position of a state, which may come from another number of ranks. Data, plan and seed must be the same."""
@@ -134,8 +117,7 @@ class Loader(Stream):
 
 def _write(path, numbers):
     with open(path, "w") as f:
-        f.write("\n".join(map(str, numbers.tolist())) if numbers.ndim == 1 else "\n".join(f"{a},{b}" for a, b in numbers.tolist()))
-        f.write("\n")
+        f.write("\n".join(map(str, numbers.tolist())) + "\n")
 
 
 def _in_python(said):
@@ -145,45 +127,26 @@ def _in_python(said):
     return re.sub(r"--ranks (\d+)", r"ranks=\1", said.strip()).replace("--speeds", "speeds=[...]")
 
 
-def source(lengths, plan, size, seed, command, cache):
-    """The schedules of a plan, or of files that were written beforehand."""
-    if plan.endswith(".jsonl"):
-        if lengths is not None:
-            raise ScheduleError(f"{plan}: a schedule has its lengths already; give None")
-        return _Files(plan)
-    return _Command(lengths, plan, size, seed, command, cache)
-
-
-class _Files:
-    """Schedules that were written beforehand."""
-
-    seed = None  # any
-
-    def __init__(self, name):
-        self.name = name
-
-    def schedule(self, epoch, ranks, speeds, begun):
-        if speeds is not None or begun is not None and begun.get("ranks") != ranks:
-            raise ScheduleError(
-                f"{self.name}: schedules written beforehand keep their ranks and speeds; give the lengths and the plan, or write the rest of the epoch "
-                "by evenkeel bucket schedule --resume")
-        path = self.name.replace("{epoch}", str(epoch))
-        if not os.path.exists(path):
-            raise ScheduleError(f"{path}: no such schedule (epoch {epoch})")
-        return path
-
-
-class _Command:
-    """Schedules that the command writes when an epoch begins, once per machine. The first rank writes under a lock, and the others wait. The lock
-    ends with the process."""
+class Schedules:
+    """The schedules of a plan. The command writes one when an epoch begins, once per machine: the first rank writes under a lock, and the others wait. The
+    lock ends with the process."""
 
     def __init__(self, lengths, plan, size, seed, command, cache):
         self.seed = seed
         self.plan = os.path.abspath(plan)
-        value = read_plan(plan)
-        self.sum, self.pairs = value["checksum"], value.get("pairs", False)
-        if value["samples"] != size:
-            raise ScheduleError(f"{plan}: made for {value['samples']} samples; the data set has {size}")
+        try:
+            with open(plan, "rb") as f:
+                value = json.load(f)
+            known = value["version"] == 3
+            self.sum, samples = value["checksum"], value["samples"]
+        except OSError as e:
+            raise ScheduleError(f"plan: {e}") from None
+        except (ValueError, KeyError, TypeError):
+            known = False
+        if not known:
+            raise ScheduleError(f"{plan}: not a plan of version 3 of `evenkeel bucket plan`")
+        if samples != size:
+            raise ScheduleError(f"{plan}: made for {samples} samples; the data set has {size}")
         self.command = command or os.environ.get("EVENKEEL") or shutil.which("evenkeel")
         if not self.command:
             raise ScheduleError("evenkeel: not found: put it on PATH, or name it by the variable EVENKEEL or by command=")
@@ -200,22 +163,17 @@ class _Command:
         if len(lengths) != size:
             raise ScheduleError(f"lengths: {len(lengths)} of them; the data set has {size} samples")
         try:
-            numbers = numpy.asarray(lengths)
-        except ValueError:  # of unequal shapes
+            numbers = numpy.asarray(lengths, float)
+        except (TypeError, ValueError):
             numbers = numpy.empty(0)
-        if numbers.shape[1:] != (2,) * self.pairs or numbers.dtype.kind not in "iuf":
-            for i, n in enumerate(lengths):
-                if numpy.shape(n) != (2,) * self.pairs or numpy.asarray(n).dtype.kind not in "iuf":
-                    want = "two lengths, source and target" if self.pairs else "one length; plan with --pair apart for two"
-                    raise ScheduleError(f"lengths: sample {i} has {n!r}; a sample of this plan has {want}")
-            raise ScheduleError("lengths: give numbers")
-        if len(wrong := numpy.argwhere(~(numbers == numpy.floor(numbers)) | numpy.isinf(numbers))):
-            raise ScheduleError(f"lengths: sample {wrong[0][0]} has {lengths[wrong[0][0]]!r}: give whole numbers in the plan's unit, or the file that the plan was made from")
+        if numbers.shape != (size,):
+            raise ScheduleError("lengths: give one number per sample")
+        if len(wrong := numpy.flatnonzero((numbers != numpy.floor(numbers)) | numpy.isinf(numbers))):
+            raise ScheduleError(f"lengths: sample {wrong[0]} has {lengths[wrong[0]]!r}: give whole numbers in the plan's unit, or the file that the plan was made from")
         numbers = numbers.astype(numpy.int64)
-        name = ("pairs-" if self.pairs else "lengths-") + hashlib.blake2b(numbers.tobytes(), digest_size=12).hexdigest()
-        path = os.path.join(self.cache, name + ".txt")
+        path = os.path.join(self.cache, f"lengths-{hashlib.blake2b(numbers.tobytes(), digest_size=12).hexdigest()}.txt")
         self._once(path, lambda out: _write(out, numbers))
-        return path, ["--scale", "1", "--column", "1,2" if self.pairs else "1"]
+        return path, ["--scale", "1", "--column", "1"]
 
     def _once(self, path, make):
         with open(path + ".lock", "w") as lock:
@@ -229,7 +187,8 @@ class _Command:
                     with contextlib.suppress(FileNotFoundError):
                         os.remove(part)
 
-    def schedule(self, epoch, ranks, speeds, begun):
+    def file(self, epoch, ranks, speeds, begun):
+        """The file of an epoch's schedule."""
         of = ["--speeds", ",".join(map(repr, speeds))] if speeds else ["--ranks", str(ranks)]
         state = json.dumps(begun, sort_keys=True)
         if begun is None:

@@ -80,7 +80,7 @@ class _Batch:
         """Divides by the present number of micro-batches. The seconds of the batch and its bins; None if it does not fit."""
         self.speed, self.room = numpy.tile(self.v, self.steps), numpy.tile(self.m, self.steps)
         found = []
-        for self.members in self._cut() if self.padded else self._place() or self._first_fit():
+        for self.members in self._cut() if self.padded else self._place():
             self._fill()
             found.append((self._improve(), self.members))
         return min(found, key=lambda f: f[0], default=None)
@@ -111,23 +111,10 @@ class _Batch:
             b = int(numpy.argmin(ends))
             if ends[b] == math.inf:
                 return []
-            self._put(i, b, load, used)
+            load[b] += self.c[i]
+            used[b] += self.s[i]
+            self.members[b].append(int(i))
         return [self.members]
-
-    def _first_fit(self):
-        bins = self.ranks * self.steps
-        self.members, load, used = [[] for _ in range(bins)], numpy.zeros(bins), numpy.zeros(bins)
-        for i in numpy.lexsort((numpy.arange(len(self.s)), -self.s)):
-            fits = used + self.s[i] <= self.room
-            if not fits.any():
-                return []
-            self._put(i, int(numpy.argmax(fits)), load, used)
-        return [self.members]
-
-    def _put(self, i, b, load, used):
-        load[b] += self.c[i]
-        used[b] += self.s[i]
-        self.members[b].append(int(i))
 
     def _cut(self):
         """Cuts the samples from the costliest down, within a slot the fastest rank first: so that each slot lasts as long in all ranks, and so that all bins
@@ -227,13 +214,16 @@ class _Batch:
         units = self.ranks if self.free else bins
         unit = numpy.arange(bins) % units
         slot = numpy.arange(units) // self.ranks
-        bin_of = numpy.zeros(n, int)
+        bin_of, end, rank = numpy.zeros(n, int), numpy.ones(n, bool), numpy.argsort(self.order)
         number, load, used, tops = numpy.zeros(bins, int), numpy.zeros(bins), numpy.zeros(bins), numpy.zeros((2, 2, bins))  # tops: of costs and sizes, the two largest
         time = numpy.zeros(units)
 
         def weigh(b):
             m = self.members[b]
             bin_of[m], number[b] = b, len(m)
+            if self.padded and m:  # only the first and the last of a bin in order may move: others between do no better
+                end[m] = False
+                end[[min(m, key=rank.__getitem__), max(m, key=rank.__getitem__)]] = True
             load[b], used[b] = self._price(m, self.c), self._price(m, self.s)
             for k, x in enumerate((self.c, self.s)):
                 tops[k, :, b] = (sorted((x[i] for i in m), reverse=True) + [0.0, 0.0])[:2]
@@ -257,8 +247,9 @@ class _Batch:
             if most <= _sum(time[own] * self.v) / _sum(self.v) * (1 + _ENOUGH):
                 continue
             # Each sample i of the unit, for each sample j of the others, or for none of a bin (j = n).
-            i = numpy.concatenate([numpy.array(sorted(self.members[b]), int) for b in range(u, bins, units)])[:, None]
-            others = numpy.flatnonzero(unit[bin_of] != u)
+            i = numpy.concatenate([numpy.array(sorted(self.members[b]), int) for b in range(u, bins, units)])
+            i = i[end[i]][:, None]
+            others = numpy.flatnonzero((unit[bin_of] != u) & end)
             elsewhere = numpy.flatnonzero(unit != u)
             j = numpy.concatenate([others, null[elsewhere]])[None, :]
             to = numpy.concatenate([bin_of[others], elsewhere])[None, :]

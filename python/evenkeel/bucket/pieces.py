@@ -8,9 +8,9 @@ import torch
 from torch.utils.data import Dataset, default_collate
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from .loader import source
+from .loader import Schedules
 from .place import check
-from .schedule import Sampler
+from .schedule import Schedule
 
 
 @dataclasses.dataclass
@@ -40,7 +40,7 @@ class Pieces(Dataset):
     def __init__(self, dataset, lengths, plan, *, seed=1, labels=None, collate_fn=default_collate, command=None, cache=None):
         check(dataset, labels)
         self.dataset, self._labels, self._collate = dataset, labels, collate_fn
-        self._source = source(lengths, str(plan), len(dataset), seed, command, cache)
+        self._source = Schedules(lengths, str(plan), len(dataset), seed, command, cache)
         self._epoch = torch.zeros(1, dtype=torch.int64).share_memory_()  # shared with workers that outlive an epoch
         self._read = None
         self.begin(0)
@@ -57,9 +57,9 @@ class Pieces(Dataset):
         """The schedule's path, the position of each piece in it, and the sums of their samples and labels."""
         epoch = int(self._epoch[0])
         if self._read is None or self._read[0] != epoch:
-            path = self._source.schedule(epoch, 1, [1.0], None)
+            path = self._source.file(epoch, 1, [1.0], None)
             at, samples, labels = array.array("q"), 0, 0
-            for place, batch in Sampler(path, 0, 1).places():
+            for place, batch in Schedule(path, 0, 1).lines():
                 at.append(place)
                 samples += len(batch.samples)
                 labels += 0 if self._labels is None else sum(self._labels[i] for i in batch.samples)

@@ -52,28 +52,18 @@ func (c *scheduleCmd) Run(a *cli.App) error {
 			return err
 		}
 	}
-	if p.Pairs {
-		if slices.Contains(a.Given, "pair") && c.Pair != apart {
-			return badinput.Errorf("--pair %s: the plan pads sources and targets apart; leave the flag out", c.Pair)
-		}
-		c.Pair = apart
-	}
 	if r := p.Read; r != nil { // a flag that is given goes before
 		c.Column, c.Scale = cmp.Or(c.Column, r.Column), cmp.Or(c.Scale, r.Scale)
 		if !slices.Contains(a.Given, "pair") {
 			c.Pair = r.Pair
 		}
 	}
-	l, pairs, err := c.lengthsFlags.read(a)
+	l, err := c.lengthsFlags.read()
 	if err != nil {
 		return err
 	}
 	begun := time.Now()
-	if pairs != nil {
-		l = pairs.Kinds
-	}
-	planner, err := bind(p, l, pairs)
-	if err != nil {
+	if err := p.Bind(l); err != nil {
 		return err
 	}
 	if c.Resume == "" {
@@ -83,7 +73,7 @@ func (c *scheduleCmd) Run(a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	s, from, err := bucket.Resume(planner, l, state, g)
+	s, from, err := p.Resume(l, state, g)
 	if err != nil {
 		return err
 	}
@@ -97,13 +87,9 @@ func (c *scheduleCmd) Run(a *cli.App) error {
 	}
 	s.Fill()
 	took := time.Since(begun).Seconds()
-	report, clear := a.Progress("writing")
-	defer clear()
-	s.Progress = report
 	if err := cli.WriteFile(c.Out, func(w io.Writer) error { return bucket.WriteSchedule(stoppable{a, w}, h, s) }); err != nil {
 		return err
 	}
-	clear()
 	if c.JSON {
 		return a.WriteJSON(struct {
 			bucket.Header

@@ -1,0 +1,240 @@
+package bucket
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"slices"
+	"sort"
+)
+
+// epoch is an epoch that was cut.
+type epoch struct {
+	order   *order
+	steps   []uint32
+	batches []placed
+}
+
+// cut is a batch before it has a rank.
+type cut struct {
+	start, count uint32
+	longest      int     // to which it is padded
+	seconds      float64 // divided by the share of its class
+}
+
+// placed is a batch, and the length to which it is padded.
+type placed struct {
+	Batch
+	longest int
+}
+
+// dealer cuts an ordered epoch into batches that last about as long as an anchor duration, and combines batches that end together into steps. It
+// does not look at single samples: batches are padded to the longest length of their groups.
+type dealer struct {
+	*Plan
+	o       *order
+	r       *rand.Rand
+	ranks   []int // of each place
+	classes []class
+	late    int     // number of steps for which a place may wait for shorter samples
+	group   int     // that of the last position
+	cuts    [][]cut // by class
+	cycles  int     // of a batch for each place
+	rest    int     // positions below this one are not cut
+}
+
+// dispatch cuts an epoch: batches of the anchor duration, from the longest sample down; steps of random batches of similar duration; and last
+// steps of what is left.
+func (p *Plan) dispatch(l Lengths, seed, number uint64) *epoch {
+	o := newOrder(l, p.keys(seed, number))
+	d := &dealer{Plan: p, o: o, r: rand.New(rand.NewPCG(seed, mix(number, 0))), group: len(o.start) - 3}
+	d.ranks, d.classes = slots(p.Speeds, p.MicroBatches)
+	if a := p.Anchors[len(p.Anchors)-1]; a > 0 {
+		d.late = int(p.LowerBoundSeconds / a / 10)
+	}
+	d.cut()
+	d.windows()
+	return d.assemble()
+}
+
+// next is the length of a batch that begins with the sample before a position.
+func (d *dealer) next(pos int) int {
+	if d.group+2 < len(d.o.start)-1 && d.o.start[d.group+1] < pos {
+		d.group = d.o.groupAt(pos - 1)
+	}
+	for d.o.start[d.group] >= pos {
+		d.group--
+	}
+	return int(d.o.pad[d.group])
+}
+
+// take is the number of samples before a position that make a batch of a class of up to most seconds; at least one.
+func (d *dealer) take(pos, longest int, most, share float64) int {
+	return min(pos, within(d.cost, longest, d.cost.most(longest, share), most))
+}
+
+// A place waits for shorter samples if its batch would have fewer than fewShared samples and fill less than the part poorly of its share,
+// unless it has already waited for too many steps.
+const (
+	poorly    = .95
+	fewShared = 6
+)
+
+// cut cuts the samples into batches that last up to the anchor times the share of their place. A single sample may last longer.
+//
+// A place whose share is too short for a sample waits for shorter samples. The first cycle has fewer samples, by a random part of a batch. That
+// moves all later batches, so they differ between epochs even if nothing else is random. A last cycle that is less than half full is not cut.
+func (d *dealer) cut() {
+	d.cuts = make([][]cut, len(d.classes))
+	before := make([]int, len(d.classes))
+	shift := d.r.Float64()
+	for pos := d.o.batched(); pos > 0; d.cycles++ {
+		begin, turn := pos, 0
+		for k := range d.cuts {
+			before[k] = len(d.cuts[k])
+		}
+		longest := d.next(pos)
+		target := d.target[longest]
+		fewer := shift * float64(d.take(pos, longest, target, 1))
+		for k, class := range d.classes {
+			for made := 0; len(d.cuts[k]) < (d.cycles+1)*len(class.slots) && made < 2*len(class.slots); made++ {
+				if pos == 0 {
+					if d.cycles++; turn*2 < len(d.ranks) {
+						for k, n := range before {
+							d.cuts[k] = d.cuts[k][:n]
+						}
+						d.cycles, d.rest = d.cycles-1, begin
+					}
+					return
+				}
+				longest = d.next(pos)
+				if class.share < 1 && (d.cost.Seconds(longest, 1) > target*class.share || d.cost.most(longest, class.share) < 1) {
+					break
+				}
+				n := d.take(pos, longest, target*class.share, class.share)
+				if class.share < 1 && n < fewShared && d.cycles*len(class.slots)-len(d.cuts[k]) < d.late*len(class.slots) && d.cost.Seconds(longest, n) < poorly*target*class.share {
+					break
+				}
+				if d.cycles == 0 {
+					n = max(1, n-(int(fewer)+turn)/len(d.ranks))
+				}
+				turn++
+				pos -= n
+				d.cuts[k] = append(d.cuts[k], cut{uint32(pos), uint32(n), longest, d.cost.Seconds(longest, n) / class.share})
+			}
+		}
+	}
+}
+
+// windows sorts the batches of each class by duration and shuffles them within windows of one or more steps. In a window of several steps, no
+// batch is shorter than the longest of its class by more than the tolerance.
+func (d *dealer) windows() {
+	for _, c := range d.cuts {
+		slices.SortFunc(c, func(a, b cut) int { return cmp.Or(cmp.Compare(b.seconds, a.seconds), cmp.Compare(a.start, b.start)) })
+	}
+	near := func(from, to int) bool { // whether step to may be in a window that begins with step from
+		for k, class := range d.classes {
+			n := len(class.slots)
+			last := min((to+1)*n, len(d.cuts[k])) - 1
+			if from*n <= last && d.cuts[k][last].seconds < d.cuts[k][from*n].seconds*(1-min(.5, waiting*d.Mixing)) {
+				return false
+			}
+		}
+		return true
+	}
+	for from := 0; from < d.cycles; {
+		to := from + sort.Search(d.cycles-from-1, func(n int) bool { return !near(from, from+n+1) }) + 1
+		for k, class := range d.classes {
+			n := len(class.slots)
+			part := d.cuts[k][min(from*n, len(d.cuts[k])):min(to*n, len(d.cuts[k]))]
+			d.r.Shuffle(len(part), func(i, j int) { part[i], part[j] = part[j], part[i] })
+		}
+		from = to
+	}
+}
+
+// assemble puts the steps in a random order. A place may have no batch in a step.
+func (d *dealer) assemble() *epoch {
+	out := &epoch{order: d.o, steps: make([]uint32, 1, d.cycles+2)}
+	last := d.cutRest()
+	for _, i := range d.r.Perm(d.cycles + len(last)) {
+		step := make([]placed, len(d.ranks))
+		for k, class := range d.classes {
+			for j, slot := range class.slots {
+				if at := i*len(class.slots) + j; i < d.cycles && at < len(d.cuts[k]) {
+					c := d.cuts[k][at]
+					step[slot] = placed{Batch{Start: c.start, Count: c.count, Rank: uint32(d.ranks[slot])}, c.longest}
+				}
+			}
+		}
+		if i >= d.cycles {
+			step = last[i-d.cycles]
+		}
+		for _, b := range step {
+			if b.Count > 0 {
+				out.batches = append(out.batches, b)
+			}
+		}
+		out.steps = append(out.steps, uint32(len(out.batches)))
+	}
+	return out
+}
+
+// cutRest makes steps of what is left, which is usually less than one step. Every place takes what it finishes within a duration. The last
+// step has the shortest duration with which nothing is left.
+func (d *dealer) cutRest() (steps [][]placed) {
+	longest := d.cost.Seconds(d.Limit, d.cost.Cap(d.Limit))
+	for d.rest > 0 {
+		whole, left := d.step(d.rest, longest)
+		if left > 0 {
+			steps, d.rest = append(steps, whole), left
+			continue
+		}
+		low, high := 0.0, longest
+		for range 40 {
+			middle := (low + high) / 2
+			if b, left := d.step(d.rest, middle); left == 0 {
+				whole, high = b, middle
+			} else {
+				low = middle
+			}
+		}
+		return append(steps, whole)
+	}
+	return steps
+}
+
+// step cuts one step from the longest sample down. Each batch stays within memory and, if it has more than one sample, within its share of the
+// duration. left is the number of samples that are left.
+func (d *dealer) step(rest int, duration float64) (at []placed, left int) {
+	at = make([]placed, len(d.ranks))
+	for _, c := range d.classes {
+		for _, slot := range c.slots {
+			if rest == 0 {
+				break
+			}
+			longest := d.next(rest)
+			if d.cost.most(longest, c.share) < 1 {
+				continue
+			}
+			n := d.take(rest, longest, duration*c.share, c.share)
+			rest -= n
+			at[slot] = placed{Batch{Start: uint32(rest), Count: uint32(n), Rank: uint32(d.ranks[slot])}, longest}
+		}
+	}
+	return at, rest
+}
+
+// predict scores the epoch without sorting the data set.
+func (e *epoch) predict(p *Plan) Score {
+	s := newScorer(p.Speeds)
+	for i := range len(e.steps) - 1 {
+		for _, b := range e.batches[e.steps[i]:e.steps[i+1]] {
+			end := int(b.Start + b.Count)
+			s.batch(p.cost, int(b.Rank), b.longest, int(b.Count), e.order.tokensBefore(end)-e.order.tokensBefore(int(b.Start)))
+		}
+		s.step()
+	}
+	out := s.score()
+	out.Skipped = p.Skipped
+	return out
+}

@@ -1,0 +1,257 @@
+package bucket
+
+import (
+	"math"
+	"testing"
+
+	"evenkeel/bucket/internal/invented"
+	"evenkeel/internal/race"
+	"pgregory.net/rapid"
+
+	"evenkeel/internal/slow"
+)
+
+// The settings of docs/guides/bucket-pytorch.md reach what it says: an epoch near the bound, predicted, even, and step-mates that part.
+func TestSettings(t *testing.T) {
+	slow.Skip(t)
+	if race.Enabled {
+		t.Skip("one goroutine; its numbers are judged without the race detector")
+	}
+	a, b := invented.Lognormal(1000000, 400, .8, 4096), invented.Lognormal(300000, 800, 1.2, 16384)
+	slow := []float64{1, 1, 1, 1, 1, 1, 1, .9}
+	for _, c := range []struct {
+		name              string
+		l                 Lengths
+		cost              Cost
+		f                 Config
+		bound, p99, again float64
+	}{
+		{"A", a, invented.A, Config{Ranks: 8}, 1.01, 1.01, .02},
+		{"B", b, invented.B, Config{Ranks: 8}, 1.01, 1.01, .03},
+		{"A 64", a, invented.A, Config{Ranks: 64}, 1.01, 1.02, .03},
+		{"B 64", b, invented.B, Config{Ranks: 64}, 1.012, 1.03, .1},
+		{"A sorted", a, invented.A, Config{Ranks: 8, Mixing: with(0)}, 1.001, 1.01, 1},
+		{"B sorted", b, invented.B, Config{Ranks: 8, Mixing: with(0)}, 1.001, 1.01, 1},
+		{"A slow", a, invented.A, Config{Speeds: slow}, 1.01, 1.015, .02},
+		{"B slow", b, invented.B, Config{Speeds: slow}, 1.03, 1.04, .03}, // long samples come few at a time, so the slower rank's batches are shorter by much more or less than a tenth
+		{"A124", a, invented.A, Config{Speeds: []float64{1, 2, 4}}, 1.01, 1.01, .02},
+		{"B124", b, invented.B, Config{Speeds: []float64{1, 2, 4}}, 1.01, 1.01, .03},
+	} {
+		p, err := Make(c.l, c.cost, c.f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		score, err := Judge(c.l, p.Schedule(c.l, 1, 1).All(), c.cost, p.Speeds, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, random := p.Recurrence(c.l, 1, 1)
+		ratio := score.EpochSeconds / p.LowerBoundSeconds
+		t.Logf("%s: %.4f of the bound, p99 %.4f, again %.3f (random %.3f), %d steps", c.name, ratio, score.ImbalanceP99, again, random, score.Steps)
+		if ratio > c.bound || ratio < 1 || score.ImbalanceP99 > c.p99 || again > c.again || math.Abs(p.EpochSeconds/score.EpochSeconds-1) > .01 {
+			t.Errorf("%s: %.4f of the bound, again %.3f: predicted %+v, judged %+v", c.name, ratio, again, p.Score, score)
+		}
+		if score.OutOfMemory+score.Lost+score.Repeated > 0 {
+			t.Error(c.name, "lost, repeated or out of memory")
+		}
+	}
+}
+
+// A rank that is slower makes steps a little more, not many times larger or smaller.
+func TestSlowRank(t *testing.T) {
+	l := invented.Lognormal(200000, 400, .8, 4096)
+	steps := 0
+	for _, v := range []float64{1, .97, .9, .5} {
+		p, err := Make(l, invented.A, Config{Speeds: []float64{1, 1, 1, 1, 1, 1, 1, v}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v == 1 {
+			steps = p.Steps
+		}
+		s := p.Schedule(l, 1, 0)
+		most := 0
+		for i := range s.Len() {
+			n := map[uint32]int{}
+			for _, b := range s.Step(i) {
+				n[b.Rank]++
+				most = max(most, n[b.Rank])
+			}
+		}
+		if ratio := p.EpochSeconds / p.LowerBoundSeconds; ratio > 1.02 || math.Abs(float64(s.Len())/float64(steps)-1) > .1 || most > 2 {
+			t.Errorf("speed %v: %d steps where equal ranks have %d, %.4f of the bound, up to %d micro-batches", v, s.Len(), steps, ratio, most)
+		}
+	}
+}
+
+// Two epochs' pairs, counted one by one.
+func TestRecurrenceTwin(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := Lengths(rapid.SliceOfN(rapid.Uint32Range(1, 40), 1, 60).Draw(t, "lengths"))
+		p, err := Make(l, capped{invented.A, 80}, Config{Ranks: rapid.IntRange(1, 3).Draw(t, "ranks"), Mixing: with(rapid.Float64Range(0, 1).Draw(t, "mixing"))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pairs := func(epoch uint64) map[[2]uint32]bool {
+			out := map[[2]uint32]bool{}
+			s := p.Schedule(l, 5, epoch)
+			for i := range s.Len() {
+				var all []uint32
+				for _, b := range s.Step(i) {
+					all = append(all, s.Samples(b)...)
+				}
+				for _, x := range all {
+					for _, y := range all {
+						if x < y {
+							out[[2]uint32{x, y}] = true
+						}
+					}
+				}
+			}
+			return out
+		}
+		now, next := pairs(2), pairs(3)
+		met, want := 0, 0.0
+		for k := range now {
+			if next[k] {
+				met++
+			}
+		}
+		if len(now) > 0 {
+			want = float64(met) / float64(len(now))
+		}
+		if again, _ := p.Recurrence(l, 5, 2); math.Abs(again-want) > 1e-12 {
+			t.Fatalf("%v, one by one %v", again, want)
+		}
+	})
+}
+
+// A step's limits hold over all ranks, and lengths count as padded.
+func TestLimits(t *testing.T) {
+	l := invented.Lognormal(20000, 400, .8, 4096)
+	for _, f := range []Config{
+		{Ranks: 4, MaxSamples: 100}, {Ranks: 4, MaxTokens: 40000}, {Speeds: []float64{1, 2, 4}, MaxTokens: 100000, MicroBatches: 1},
+		{Ranks: 4, PadTo: 64}, {Ranks: 3, PadTo: 128, MaxSamples: 300},
+	} {
+		p, err := Make(l, invented.A, f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := p.Schedule(l, 1, 1)
+		for i := range s.Len() {
+			samples, tokens := 0, 0
+			micro := map[uint32]int{}
+			for _, b := range s.Step(i) {
+				longest := 0
+				for _, k := range s.Samples(b) {
+					longest = max(longest, int(l[k]))
+				}
+				if f.PadTo > 0 {
+					longest = (longest + f.PadTo - 1) / f.PadTo * f.PadTo
+				}
+				samples, tokens = samples+int(b.Count), tokens+int(b.Count)*longest
+				micro[b.Rank]++
+				if int(b.Count) > invented.A.Cap(longest) {
+					t.Fatalf("%+v: %d samples of %d", f, b.Count, longest)
+				}
+			}
+			// Short samples beside the others come on top of the places that the limits are divided among.
+			if slack := 1.1; f.MaxSamples > 0 && float64(samples) > slack*float64(f.MaxSamples) || f.MaxTokens > 0 && float64(tokens) > slack*float64(f.MaxTokens) {
+				t.Errorf("%+v: step %d has %d samples, %d tokens", f, i, samples, tokens)
+			}
+			if f.MicroBatches == 1 && len(micro) != len(s.Step(i)) {
+				t.Errorf("%+v: step %d has two micro-batches on a rank", f, i)
+			}
+		}
+		if score, err := Judge(l, s.All(), p.Cost(), p.Speeds, 0); err != nil || score.Lost+score.Repeated+score.OutOfMemory > 0 || math.Abs(p.EpochSeconds/score.EpochSeconds-1) > .02 {
+			t.Errorf("%+v: %+v, predicted %v, %v", f, score, p.EpochSeconds, err)
+		}
+	}
+}
+
+func BenchmarkPlanSchedule1M(b *testing.B) {
+	l := invented.Lognormal(1000000, 400, .8, 4096)
+	for b.Loop() {
+		p, err := Make(l, invented.A, Config{Ranks: 8})
+		if err != nil {
+			b.Fatal(err)
+		}
+		p.Schedule(l, 1, 1).Fill()
+	}
+}
+
+// What a plan says of a step is what the predicted epoch, that of seed 0, has.
+func TestStepSize(t *testing.T) {
+	for name, f := range map[string]Config{
+		"equal":         {Ranks: 4},
+		"unequal":       {Speeds: []float64{1, 1, 1, 3}},
+		"one batch":     {Speeds: []float64{1, 1, 1, 3}, MicroBatches: 1},
+		"some cut":      {Ranks: 4, Overlong: Truncate},
+		"some left out": {Ranks: 4, Overlong: Skip},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := invented.Lognormal(5000, 100, 1, 1000)
+			f.Mixing = with(.01)
+			c := capped{invented.A, 4000}
+			if f.Overlong != "" {
+				c.limit = 500
+			}
+			p, err := Make(l, c, f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := p.Schedule(l, 0, 0)
+			samples, tokens := 0, 0
+			most := make([]int, p.Ranks)
+			for i := range s.Len() {
+				now := make([]int, p.Ranks)
+				for _, b := range s.Step(i) {
+					now[b.Rank]++
+					for _, k := range s.Samples(b) {
+						samples, tokens = samples+1, tokens+min(int(l[k]), p.Limit)
+					}
+				}
+				for r, n := range now {
+					most[r] = max(most[r], n)
+				}
+			}
+			steps := float64(s.Len())
+			if a, b := p.StepSize(l); p.Steps != s.Len() || math.Abs(a-float64(samples)/steps) > 1e-9*a || math.Abs(b-float64(tokens)/steps) > 1e-9*b {
+				t.Errorf("%d steps, %v samples, %v tokens; the epoch has %v, %v, %v", p.Steps, a, b, s.Len(), float64(samples)/steps, float64(tokens)/steps)
+			}
+			for r, n := range p.StepBatches() {
+				if most[r] != n {
+					t.Errorf("rank %d: %d batches a step, at most %d in the epoch", r, n, most[r])
+				}
+			}
+		})
+	}
+}
+
+// No step has more samples or tokens than the plan allows, whatever the ranks' speeds.
+func TestLimitsAreMaxima(t *testing.T) {
+	l := Lengths(invented.Lognormal(3000, 60, 1, 200))
+	for _, speeds := range [][]float64{{1, 1, 1, 1}, {1, 1, .9}, {1, .3, 2.2}} {
+		for _, f := range []Config{{MaxSamples: 32}, {MaxTokens: 6000}, {MaxSamples: 50, MaxTokens: 9000, MicroBatches: 2}, {MaxTokens: 6000, Mixing: with(1)}} {
+			f.Speeds = speeds
+			p, err := Make(l, invented.A, f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := p.Schedule(l, 1, 1)
+			for i := range s.Len() {
+				samples, tokens := 0, 0
+				for _, b := range s.Step(i) {
+					longest := uint32(0)
+					for _, k := range s.Samples(b) {
+						longest = max(longest, l[k])
+					}
+					samples, tokens = samples+int(b.Count), tokens+int(b.Count)*int(longest)
+				}
+				if f.MaxSamples > 0 && samples > f.MaxSamples || f.MaxTokens > 0 && tokens > f.MaxTokens {
+					t.Fatalf("speeds %v, %+v: step %d has %d samples, %d tokens", speeds, f, i, samples, tokens)
+				}
+			}
+		}
+	}
+}
