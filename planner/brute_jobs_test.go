@@ -135,7 +135,13 @@ func TestEveryPlanOfSmallJobs(t *testing.T) {
 			continue
 		}
 		worst = max(worst, limit/b.limit)
-		t.Logf("seed %d: found %v s, there is %v s (%.3f)", seed, limit, b.limit, limit/b.limit)
+		found := []byte("none\n")
+		if r != nil {
+			if found, err = r.Plan.Encode(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Logf("seed %d: found %v s, there is %v s (%.3f)\n%s%s", seed, limit, b.limit, limit/b.limit, found, c.json(nil))
 		if r != nil && r.LowerBound*float64(c.Plan.GlobalBatch) > b.limit*(1+1e-9) {
 			t.Errorf("seed %d: bound %v, but there is a plan of %v s", seed, r.LowerBound*float64(c.Plan.GlobalBatch), b.limit)
 		}
