@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	bruteJobs   = flag.Int("brute-jobs", 6, "random jobs of which every plan is tried")
+	bruteJobs   = flag.Int("brute-jobs", 0, "random jobs of which every plan is tried; 0: those whose quickest plans are hardest to find")
 	bruteFirst  = flag.Int("brute-first", 0, "number of the first of them")
 	machineJobs = flag.Int("machine-jobs", 6, "random jobs over small machines of which every plan is tried")
 )
@@ -80,8 +80,14 @@ func TestEveryPlanOfSmallJobs(t *testing.T) {
 	jobs, beaten, worst, simulated := 0, 0, 1.0, 0
 	ratio, bounded := 0.0, 0
 	ways := map[string]int{} // in which the plans found spread layers
-	for seed := range uint64(*bruteJobs) {
-		seed += uint64(*bruteFirst)
+	seeds := []uint64{1, 7, 67, 95, 147, 291}
+	if *bruteJobs > 0 {
+		seeds = nil
+		for i := range *bruteJobs {
+			seeds = append(seeds, uint64(*bruteFirst+i))
+		}
+	}
+	for _, seed := range seeds {
 		c := bruteJob(rand.New(rand.NewPCG(seed, 51)))
 		if seed%2 == 1 {
 			c.tieWeights(rand.New(rand.NewPCG(seed, 53)))
@@ -148,7 +154,7 @@ func TestEveryPlanOfSmallJobs(t *testing.T) {
 	}
 	t.Logf("%d jobs; %d beaten, by up to %.1f%%; %d iterations simulated; the bound is %.3f of the quickest plan (geometric mean); plans found: %v",
 		jobs, beaten, 100*(worst-1), simulated, math.Exp(ratio/float64(bounded)), ways)
-	if beaten > max(1, jobs/10) {
+	if beaten > jobs/50 {
 		t.Errorf("of %d jobs %d have a quicker plan than the one found", jobs, beaten)
 	}
 }
