@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	bruteJobs   = flag.Int("brute-jobs", 6, "random jobs of which every plan is tried")
+	bruteJobs   = flag.Int("brute-jobs", 0, "random jobs of which every plan is tried; 0: those whose quickest plans are hardest to find")
 	bruteFirst  = flag.Int("brute-first", 0, "number of the first of them")
 	machineJobs = flag.Int("machine-jobs", 6, "random jobs over small machines of which every plan is tried")
 )
@@ -80,8 +80,14 @@ func TestEveryPlanOfSmallJobs(t *testing.T) {
 	jobs, beaten, worst, simulated := 0, 0, 1.0, 0
 	ratio, bounded := 0.0, 0
 	ways := map[string]int{} // in which the plans found spread layers
-	for seed := range uint64(*bruteJobs) {
-		seed += uint64(*bruteFirst)
+	seeds := []uint64{1, 7, 67, 95, 147, 291}
+	if *bruteJobs > 0 {
+		seeds = nil
+		for i := range *bruteJobs {
+			seeds = append(seeds, uint64(*bruteFirst+i))
+		}
+	}
+	for _, seed := range seeds {
 		c := bruteJob(rand.New(rand.NewPCG(seed, 51)))
 		if seed%2 == 1 {
 			c.tieWeights(rand.New(rand.NewPCG(seed, 53)))
@@ -135,14 +141,20 @@ func TestEveryPlanOfSmallJobs(t *testing.T) {
 			continue
 		}
 		worst = max(worst, limit/b.limit)
-		t.Logf("seed %d: found %v s, there is %v s (%.3f)", seed, limit, b.limit, limit/b.limit)
+		found := []byte("none\n")
+		if r != nil {
+			if found, err = r.Plan.Encode(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Logf("seed %d: found %v s, there is %v s (%.3f)\n%s%s", seed, limit, b.limit, limit/b.limit, found, c.json(nil))
 		if r != nil && r.LowerBound*float64(c.Plan.GlobalBatch) > b.limit*(1+1e-9) {
 			t.Errorf("seed %d: bound %v, but there is a plan of %v s", seed, r.LowerBound*float64(c.Plan.GlobalBatch), b.limit)
 		}
 	}
 	t.Logf("%d jobs; %d beaten, by up to %.1f%%; %d iterations simulated; the bound is %.3f of the quickest plan (geometric mean); plans found: %v",
 		jobs, beaten, 100*(worst-1), simulated, math.Exp(ratio/float64(bounded)), ways)
-	if beaten > max(1, jobs/10) {
+	if beaten > jobs/50 {
 		t.Errorf("of %d jobs %d have a quicker plan than the one found", jobs, beaten)
 	}
 }

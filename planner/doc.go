@@ -26,15 +26,6 @@
 //  6. Bound (bound), if asked for: a time that no plan within the options takes less than, so that one sees how much may be missed.
 //
 // The method is that of the patent of the Hangzhou Binjiang Institute of Blockchain and Data Security on model-parallel training of heterogeneous
-// systems. What it claims, and where that is:
-//
-//	preset conditions                    costmodel.Model.Conditions
-//	mapping of stages to devices         costmodel.Condition.Shapes, Fits
-//	strategies of layers, conversion     costmodel.Condition.Stage, links.convert
-//	overlap of computing and sending     costmodel.Overlap
-//	dynamic programming, least cost      search.Run
-//	server and clients, encrypted        execute.Server, execute.Client
-//
-// It departs from it in keeping Pareto points where the patent keeps one, and in finding all pipeline degrees in one pass. What the dynamic
-// programming covers is said in docs/decisions/0010-space-of-plans.md, every formula in docs/reference/cost-model.md.
+// systems. Every formula, and what follows which claim, is in docs/reference/cost-model.md, what the dynamic programming covers in
+// docs/decisions/0010-space-of-plans.md.
 package planner

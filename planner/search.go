@@ -54,6 +54,17 @@ const (
 	fewLayers     = 32
 )
 
+// Progress is called, by one goroutine at a time, with what is done (searching, refining, bounding), how many steps of it are, and their number.
+type Progress func(doing string, done, steps int)
+
+func (p Progress) of(doing string) search.Progress {
+	return func(done, steps int) {
+		if p != nil {
+			p(doing, done, steps)
+		}
+	}
+}
+
 // SearchOptions control a search. The zero value is the default.
 type SearchOptions struct {
 	// For restricts the search to plans that a trainer can run: megatron, deepspeed or torch; "": all plans.
@@ -64,7 +75,7 @@ type SearchOptions struct {
 	Unrefined bool
 	// Bound asks for Result.LowerBound, which takes about as long as the search.
 	Bound    bool
-	Progress search.Progress // may be nil
+	Progress Progress // may be nil
 }
 
 // Search looks for the plan with the least time per sample: by dynamic programming (docs/decisions/0010-space-of-plans.md), then
@@ -112,6 +123,7 @@ func (j *Job) Search(ctx context.Context, options SearchOptions) (*Result, error
 	slices.SortStableFunc(plans, func(a, b *Plan) int { return cmp.Compare(a.perSample(), b.perSample()) })
 	r.Plan, r.Others = plans[0], plans[1:]
 	if options.Bound {
+		options.Progress.of("bounding")(0, 1)
 		r.LowerBound = j.lowerBound(ctx, r.ByWork, r.Plan.perSample())
 		r.Bound = max(r.Bound, min(r.LowerBound, r.Best))
 	}
@@ -119,16 +131,16 @@ func (j *Job) Search(ctx context.Context, options SearchOptions) (*Result, error
 }
 
 // found are the cheapest plans by the job's model, predicted, and others to refine or reschedule. It adds to r what was searched.
-func (j *Job) found(ctx context.Context, within []costmodel.Restriction, r *Result, progress search.Progress) (plans, others []*Plan, err error) {
+func (j *Job) found(ctx context.Context, within []costmodel.Restriction, r *Result, progress Progress) (plans, others []*Plan, err error) {
 	conditions := conditions(j.model, within)
 	if len(conditions) == 0 {
 		return nil, nil, j.noCondition()
 	}
-	found, err := search.Run(ctx, costs(conditions), j.thoroughness(progress))
+	found, err := search.Run(ctx, costs(conditions), j.thoroughness(progress.of("searching")))
+	if err != nil && ctx.Err() == nil {
+		return j.repaired(ctx, within, r, err, progress)
+	}
 	if err != nil {
-		if ctx.Err() == nil {
-			err = j.explain(ctx, within, err)
-		}
 		return nil, nil, err
 	}
 	best := found.Best[0].Total
@@ -145,7 +157,7 @@ func (j *Job) found(ctx context.Context, within []costmodel.Restriction, r *Resu
 	starts := j.starts(plans, conditions, found.Best)
 	others = starts[min(refined, len(plans)):]
 	if r.Refined {
-		plans = append(plans, j.refine(ctx, starts)...)
+		plans = append(plans, j.refine(ctx, starts, progress.of("refining"))...)
 	}
 	for _, p := range plans {
 		if p.Predicted, err = j.Predict(p); err != nil {
@@ -175,7 +187,7 @@ func (j *Job) thoroughness(progress search.Progress) search.Options {
 }
 
 // refine returns plans that are quicker than those given, at most one for each.
-func (j *Job) refine(ctx context.Context, plans []*Plan) (better []*Plan) {
+func (j *Job) refine(ctx context.Context, plans []*Plan, progress search.Progress) (better []*Plan) {
 	all := make([]refine.Plan, len(plans))
 	spreads := map[costmodel.Spread]*Job{}
 	for i, p := range plans {
@@ -189,7 +201,7 @@ func (j *Job) refine(ctx context.Context, plans []*Plan) (better []*Plan) {
 			all[i].Stages = append(all[i].Stages, s)
 		}
 	}
-	for _, p := range refine.Run(ctx, j.model, all) {
+	for _, p := range refine.Run(ctx, j.model, all, progress) {
 		if slices.Contains(j.model.Choices().Shardings, Replicated) {
 			for i := range p.Stages {
 				p.Model.Unshard(&p.Stages[i])
@@ -304,14 +316,28 @@ func orAny(list []int) any {
 	return list
 }
 
-// explain tries whether more memory would make a plan feasible.
-func (j *Job) explain(ctx context.Context, within []costmodel.Restriction, err error) error {
+// repaired looks for a plan where the dynamic programming finds none: it finds those with more memory, and refines them until they fit.
+// The error says how much memory it takes.
+func (j *Job) repaired(ctx context.Context, within []costmodel.Restriction, r *Result, err error, progress Progress) (plans, others []*Plan, _ error) {
 	for _, more := range []float64{1.25, 1.5, 2, 3, 4, 8, 16, 64} {
-		all := costs(conditions(j.model.WithMemory(more), within))
-		// Any plan will do.
-		if _, tried := search.Run(ctx, all[:min(len(all), 64)], search.Options{Width: search.FirstPassWidth}); tried == nil {
-			return fmt.Errorf("%w: memory is too small; with %g times as much on every device there is one. Allow checkpointing and full sharding, lower the reserve, add devices or profile higher tensor degrees", err, more)
+		conditions := conditions(j.model.WithMemory(more), within)
+		found, tried := search.Run(ctx, costs(conditions), search.Options{Width: search.FirstPassWidth})
+		if tried != nil {
+			continue
 		}
+		if r.Refined {
+			plans = j.refine(ctx, j.starts(nil, conditions, found.Best), progress.of("refining"))
+		}
+		plans = slices.DeleteFunc(plans, func(p *Plan) bool {
+			var over error
+			p.Predicted, over = j.Predict(p)
+			return over != nil
+		})
+		if len(plans) > 0 {
+			r.Conditions, r.States, r.Bound, r.Best = len(conditions), found.States, found.Bound, found.Best[0].Total
+			return plans, nil, nil
+		}
+		return nil, nil, fmt.Errorf("%w: memory is too small; with %g times as much on every device there is one. Allow checkpointing and full sharding, lower the reserve, add devices or profile higher tensor degrees", err, more)
 	}
-	return fmt.Errorf("%w: not even 64 times the memory helps; the limits on stages, replicas or micro-batches exclude every plan", err)
+	return nil, nil, fmt.Errorf("%w: not even 64 times the memory helps; the limits on stages, replicas or micro-batches exclude every plan", err)
 }

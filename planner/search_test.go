@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -54,9 +55,14 @@ func TestNoPlan(t *testing.T) {
 func TestEndedSearch(t *testing.T) {
 	o := Options{Checkpoint: "never", Shardings: []Sharding{Replicated}, LeastStages: 2}
 	j := handJob(t, "nodes:\n  - {device: a, count: 1, memory: 1GiB}\n  - {device: b, count: 2, memory: 1GiB}\n", 8, o, 1, 1, 1, 1, 1, 1, 1, 1, 1)
-	whole, err := j.Search(t.Context(), SearchOptions{})
-	if err != nil {
-		t.Fatal(err)
+	var phases []string
+	whole, err := j.Search(t.Context(), SearchOptions{Bound: true, Progress: func(doing string, _, _ int) {
+		if n := len(phases); n == 0 || phases[n-1] != doing {
+			phases = append(phases, doing)
+		}
+	}})
+	if err != nil || !slices.Equal(phases, []string{"searching", "refining", "bounding"}) {
+		t.Fatal(phases, err)
 	}
 	plain, err := j.Search(t.Context(), SearchOptions{Unrefined: true})
 	if err != nil {
@@ -64,8 +70,8 @@ func TestEndedSearch(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	ended, err := j.Search(ctx, SearchOptions{Bound: true, Progress: func(_, _ int, best, _ float64) {
-		if best < math.Inf(1) {
+	ended, err := j.Search(ctx, SearchOptions{Bound: true, Progress: func(doing string, done, steps int) {
+		if doing == "searching" && 2*done > steps { // every condition has a plan
 			cancel()
 		}
 	}})

@@ -140,6 +140,21 @@ func (m *Model) MeasuredTensors(layer, class int) []int {
 	return slices.Compact(all)
 }
 
+// SomeTensors are the tensor degrees that the options allow and some layer was measured at on a class, rising. A plan may have them for
+// those layers.
+func (m *Model) SomeTensors(class int) (all []int) {
+	k := &m.topology.Classes[class]
+	for l := range m.profile.Layers {
+		for _, t := range m.MeasuredTensors(l, class) {
+			if (k.PerMachine%t == 0 || m.wide(class, t)) && t <= k.Count && (len(m.options.Tensors) == 0 || slices.Contains(m.options.Tensors, t)) {
+				all = append(all, t)
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
 // Wides are the tensor degrees over several machines of a class at which some layer was measured.
 func (m *Model) Wides(class int) (all []int) {
 	for l := range m.profile.Layers {

@@ -122,6 +122,23 @@ func TestMeasuredLayers(t *testing.T) {
 	}
 }
 
+// A T4 multiplies matrices at 24 teraflops in 16 bits, for lack of power; in 32 bits it has enough.
+func TestPowerLimit(t *testing.T) {
+	o := mixed
+	o.Tokens = 1024
+	const t4, v100 = "  - {device: t4, count: 1}\n", "  - {device: v100, count: 1}\n"
+	products := 2 * 202375168.0 * 8 * 1024 // of a layer of Llama-7B, 8 samples
+	r := run(t, estimated(t, "llama-7b", t4, o).Layers[5], "t4", 1, 8)
+	if least := products / (65e12 * 585 / 1590); r.Forward < least || r.Forward > 1.4*least {
+		t.Errorf("forward %v s; products take %v s at the base clock", r.Forward, least)
+	}
+	o.Weights, o.Optimizer = 4, 8
+	slow, quick := run(t, estimated(t, "llama-7b", t4, o).Layers[5], "t4", 1, 8), run(t, estimated(t, "llama-7b", v100, o).Layers[5], "v100", 1, 8)
+	if got, want := slow.Forward/quick.Forward, 15.7/8.1; math.Abs(got/want-1) > 0.05 {
+		t.Errorf("in 32 bits %v times as long as a V100, whose data sheet has %v times as much", got, want)
+	}
+}
+
 // Korthikanti et al. (arXiv 2205.05198) count s h (10 + 24/t + 5 a s / (h t)) bytes. Here norms and the softmax keep a copy in
 // 32 bits as well, norms their outputs, and attention drops nothing.
 func TestActivations(t *testing.T) {

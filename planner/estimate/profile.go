@@ -23,6 +23,11 @@ const (
 	beside = 1.05
 )
 
+// sustained is how much of its boost clock, by which data sheets count, a card of at most 150 W has the power for while it multiplies
+// matrices in 16 bits: its base clock, of NVIDIA's product briefs. A T4 then reaches 24 of its 65 teraflops
+// (forums.developer.nvidia.com/t/about-gpu-peak-performance/264462).
+var sustained = map[string]float64{"a10": 885.0 / 1695, "l4": 795.0 / 2040, "t4": 585.0 / 1590}
+
 // A collective takes so many seconds beside its transfers: NCCL's all-reduces of 1 MB on 2 to 8 A100 joined by NVLink, as
 // the authors of vTrain measured them (github.com/VIA-Research/vTrain, trace/a100).
 func latency(devices int) float64 { return 20e-6 + 8e-6*float64(devices) }
@@ -75,6 +80,9 @@ func (m *Model) Profile(t *cluster.Topology, catalogue *profile.Catalogue, o Opt
 				k := &kernels{Model: m, o: &o, tokens: s * float64(b), tensor: float64(degree), flops: 1e12 * d.TFLOPS32, bandwidth: 1e9 * d.Bandwidth * reachedBandwidth}
 				if o.Weights == 2 {
 					k.flops = 1e12 * d.TFLOPS16
+					if clock, limited := sustained[cluster.Card(c.Device)]; limited {
+						k.flops *= min(1, clock/reachedFLOPS)
+					}
 				}
 				if degree > 1 {
 					bytes := o.Weights * h * k.tokens

@@ -24,7 +24,15 @@ func writeTorch(f *rendering) error {
 	if (f.Schedule == planner.ScheduleZeroBubble || f.Schedule == planner.ScheduleInterleaved) && f.Transfers != planner.TransfersOverlap {
 		f.problem("transfers: do not overlap with computing; PyTorch's pipelining runs %s with transfers %q: ask for it in the plan, and check it again", f.Schedule, planner.TransfersOverlap)
 	}
-	if err := torchTemplate.Execute(f, f.Plan); err != nil {
+	p := *f.Plan
+	if n, m := len(p.Stages), p.MicroBatches(); m < n && (p.Schedule == "" || p.Schedule == planner.Schedule1F1B) {
+		// Schedule1F1B refuses them (torch/distributed/pipelining/schedules.py): its passes are written out.
+		p.Schedule = planner.Schedule1F1B
+		for i := range n {
+			p.Warmup = append(p.Warmup, min(m, n-i))
+		}
+	}
+	if err := torchTemplate.Execute(f, &p); err != nil {
 		return fmt.Errorf("torch: %w", err)
 	}
 	return nil

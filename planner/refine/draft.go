@@ -10,8 +10,10 @@ import (
 // draft is a plan whose groups have a number of devices but no particular ones. Its shares follow from the rest.
 type draft struct {
 	micro  int
+	upward bool // stages take devices of a class from its first on, not from its last
 	stages []part
-	price  float64 // seconds of an iteration, simulated; +Inf: it is not a plan, or does not fit memory
+	over   float64 // by how much devices' memory is too small, in all, as a share
+	price  float64 // seconds of an iteration, simulated; +Inf: it is not a plan
 }
 
 // part is a stage of a draft.
@@ -21,12 +23,14 @@ type part struct {
 	strategies []costmodel.Strategy // of its layers
 }
 
-// team is a device group of a part: replicas of tensor devices each.
-type team struct{ class, replicas, tensor int }
+// team is a device group of a part: replicas of tensor devices each. It takes so many samples more than would finish first.
+type team struct{ class, replicas, tensor, more int }
+
+func (g team) devices() int { return g.replicas * g.tensor }
 
 // clone copies a draft, but shares the groups and strategies of its stages. Call own before changing those of a stage.
 func (d *draft) clone() *draft {
-	return &draft{micro: d.micro, stages: slices.Clone(d.stages), price: d.price}
+	return &draft{d.micro, d.upward, slices.Clone(d.stages), d.over, d.price}
 }
 
 // own returns a stage after copying its groups and strategies.
@@ -49,23 +53,29 @@ func (r *refiner) draft(p *Plan) *draft {
 	for _, s := range p.Stages {
 		stage := part{to: s.To, strategies: s.Strategies}
 		for _, g := range s.Groups {
-			stage.groups = append(stage.groups, team{g.Class, g.Replicas, g.Tensor})
+			stage.groups = append(stage.groups, team{g.Class, g.Replicas, g.Tensor, 0})
 		}
 		d.stages = append(d.stages, stage)
 	}
-	r.upward = false
 	r.value(d)
-	down := d.price
-	r.upward = true
-	if r.value(d); d.price >= down {
-		r.upward = false
-		r.value(d)
+	up := d.clone()
+	up.upward = true
+	if r.value(up); up.beats(d) {
+		return up
 	}
 	return d
 }
 
+// beats says whether a draft is quicker than another or, if one does not fit memory, nearer to fitting.
+func (d *draft) beats(o *draft) bool {
+	if d.over != o.over {
+		return d.over < o.over
+	}
+	return d.price < o.price*(1-1e-9)
+}
+
 func (r *refiner) value(d *draft) {
-	d.price = math.Inf(1)
+	d.price, d.over = math.Inf(1), math.Inf(1)
 	stages, ok := r.place(d)
 	if !ok {
 		return
@@ -74,11 +84,10 @@ func (r *refiner) value(d *draft) {
 	if err != nil {
 		return
 	}
+	d.over = 0
 	for _, s := range cost.Stages {
 		for _, u := range s.Memory {
-			if u.Peak() > u.Limit {
-				return
-			}
+			d.over += max(0, (u.Peak()-u.Limit)/u.Limit)
 		}
 	}
 	if d.price = cost.Seconds; len(stages) > simulatedPasses/(r.batch/d.micro) {
@@ -100,7 +109,7 @@ func (r *refiner) place(d *draft) ([]costmodel.Stage, bool) {
 	free := slices.Clone(r.pool) // of each class: the devices before this number are free
 	for n := range d.stages {
 		i := n
-		if !r.upward {
+		if !d.upward {
 			i = len(d.stages) - 1 - n
 		}
 		s := &d.stages[i]
@@ -177,6 +186,9 @@ func (r *refiner) deal(d *draft, stage int, groups []costmodel.Group) bool {
 		raise(g)
 	}
 	for g := range groups {
+		if given[g] += s.groups[g].more; given[g] < groups[g].Replicas {
+			return false
+		}
 		groups[g].Shares = costmodel.Even(given[g], groups[g].Replicas)
 	}
 	return true

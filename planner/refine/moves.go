@@ -1,6 +1,7 @@
 package refine
 
 import (
+	"cmp"
 	"slices"
 
 	"evenkeel/planner/costmodel"
@@ -9,37 +10,60 @@ import (
 // move changes a draft; false: it cannot.
 type move func(*draft) bool
 
-// moves are all small changes of a draft: of boundaries, numbers of stages, strategies, tensor degrees, micro-batch and devices.
-func (r *refiner) moves(d *draft) []move {
-	var all []move
+// moves are all small changes of a draft, by kind: of the cuts of the layers, of strategies, of shares and tensor degrees, of the micro-batch
+// and the order of devices, and of devices.
+func (r *refiner) moves(d *draft) [][]move {
+	var cuts, strategies, shares []move
 	for i := range d.stages {
 		if i+1 < len(d.stages) {
 			for _, n := range []int{-4, -2, -1, 1, 2, 4} {
-				all = append(all, func(d *draft) bool { return d.shift(i, n) })
+				cuts = append(cuts, func(d *draft) bool { return d.shift(i, n) })
 			}
-			all = append(all, func(d *draft) bool { return r.merge(d, i) })
+			cuts = append(cuts, func(d *draft) bool { return r.merge(d, i) }, func(d *draft) bool { return r.swap(d, i) })
 		}
-		all = append(all, r.splits(d, i)...)
-		all = append(all, r.strategyMoves(d, i)...)
+		cuts = append(cuts, r.splits(d, i)...)
+		strategies = append(strategies, r.strategyMoves(d, i)...)
 		for g, team := range d.stages[i].groups {
+			for to := range d.stages[i].groups {
+				shares = append(shares, func(d *draft) bool { return d.reshare(i, g, to) })
+			}
 			for _, t := range r.tensors[team.class] {
-				if n := team.replicas * team.tensor; t != team.tensor && n%t == 0 {
-					all = append(all, func(d *draft) bool {
-						team := &d.own(i).groups[g]
-						team.replicas, team.tensor = n/t, t
-						return true
+				if t != team.tensor && team.devices()%t == 0 {
+					shares = append(shares, func(d *draft) bool { return r.retensor(d.own(i), g, t) }, func(d *draft) bool { // layers keep their degree
+						s := d.own(i)
+						for l := range s.strategies {
+							s.strategies[l].Tensor = cmp.Or(s.strategies[l].Tensor, team.tensor)
+						}
+						return r.retensor(s, g, t) && len(s.groups) == 1
 					})
 				}
 			}
 		}
 	}
+	whole := []move{func(d *draft) bool { d.upward = !d.upward; return true }}
 	at, _ := slices.BinarySearch(r.micros, d.micro)
 	for i := max(0, at-2); i < min(len(r.micros), at+3); i++ {
 		if b := r.micros[i]; b != d.micro {
-			all = append(all, func(d *draft) bool { d.micro = b; return true })
+			whole = append(whole, func(d *draft) bool { d.micro = b; return true })
 		}
 	}
-	return append(all, r.transfers(d)...)
+	return slices.DeleteFunc([][]move{cuts, strategies, shares, whole, r.transfers(d)}, func(kind []move) bool { return len(kind) == 0 })
+}
+
+// retensor gives a group another tensor degree.
+func (r *refiner) retensor(s *part, group, tensor int) bool {
+	g := &s.groups[group]
+	g.replicas, g.tensor = g.devices()/tensor, tensor
+	r.tidy(s)
+	return true
+}
+
+// reshare moves a sample of a micro-batch from one group of a stage to another.
+func (d *draft) reshare(stage, from, to int) bool {
+	s := d.own(stage)
+	s.groups[from].more--
+	s.groups[to].more++
+	return from != to
 }
 
 // shift moves the boundary after a stage by n layers. They take the strategy of their new neighbour.
@@ -66,7 +90,7 @@ func (r *refiner) merge(d *draft, stage int) bool {
 	}
 	a, b := d.own(stage), d.stages[stage+1]
 	for _, g := range b.groups {
-		if !r.give(a, g.class, g.replicas*g.tensor, g.tensor) {
+		if !r.give(a, g.class, g.devices(), g.tensor) {
 			return false
 		}
 	}
@@ -77,7 +101,16 @@ func (r *refiner) merge(d *draft, stage int) bool {
 	return true
 }
 
-// splits cut a stage in two. A single group is halved; of several groups, one is separated from the others.
+// swap gives two consecutive stages each other's devices.
+func (r *refiner) swap(d *draft, stage int) bool {
+	a, b := d.own(stage), d.own(stage+1)
+	a.groups, b.groups = b.groups, a.groups
+	r.tidy(a)
+	r.tidy(b)
+	return true
+}
+
+// splits cut a stage in two. A single group, or its only replica, is halved; of several groups, one is separated from the others.
 func (r *refiner) splits(d *draft, stage int) []move {
 	s := &d.stages[stage]
 	if len(s.strategies) < 2 || len(d.stages) >= r.model.Choices().MostStages {
@@ -95,13 +128,15 @@ func (r *refiner) splits(d *draft, stage int) []move {
 	}
 	if len(s.groups) == 1 {
 		g := s.groups[0]
-		if g.replicas < 2 {
+		half := g.replicas / 2 * g.tensor
+		if g.replicas == 1 {
+			half = g.tensor / 2
+		}
+		first, second := r.team(g, g.devices()-half), r.team(g, half)
+		if first.replicas == 0 || second.replicas == 0 {
 			return nil
 		}
-		return []move{func(d *draft) bool {
-			n := g.replicas / 2
-			return cut(d, []team{{g.class, g.replicas - n, g.tensor}}, []team{{g.class, n, g.tensor}})
-		}}
+		return []move{func(d *draft) bool { return cut(d, []team{first}, []team{second}) }}
 	}
 	var all []move
 	for i := range s.groups {
@@ -123,7 +158,7 @@ func (r *refiner) transfers(d *draft) []move {
 			for _, g := range s.groups {
 				if g.class == class {
 					holders[i] = g
-					left -= g.replicas * g.tensor
+					left -= g.devices()
 				}
 			}
 		}
@@ -134,7 +169,7 @@ func (r *refiner) transfers(d *draft) []move {
 				if !ok {
 					continue
 				}
-				have, step = g.replicas*g.tensor, g.tensor
+				have, step = g.devices(), g.tensor
 			}
 			for to := unused; to < len(d.stages); to++ {
 				if to == from || have == 0 {
@@ -178,7 +213,7 @@ func (r *refiner) amounts(class, have, step int) []int {
 // drop removes devices from a stage; false: it would not keep whole replicas, or none.
 func (r *refiner) drop(s *part, class, n int) bool {
 	g := s.of(class)
-	if n%g.tensor != 0 || n > g.replicas*g.tensor {
+	if n%g.tensor != 0 || n > g.devices() {
 		return false
 	}
 	g.replicas -= n / g.tensor
@@ -190,10 +225,14 @@ func (r *refiner) drop(s *part, class, n int) bool {
 // give adds devices to a stage, as replicas of the group that it has of the class, or as a new group.
 func (r *refiner) give(s *part, class, n, tensor int) bool {
 	switch g := s.of(class); {
-	case g != nil && n%g.tensor == 0:
-		g.replicas += n / g.tensor
-	case g == nil && n%tensor == 0 && len(s.groups) < costmodel.MaxGroups:
-		s.groups = append(s.groups, team{class, n / tensor, tensor})
+	case g != nil:
+		more := r.team(*g, g.devices()+n)
+		if more.replicas == 0 {
+			return false
+		}
+		*g = more
+	case n%tensor == 0 && len(s.groups) < costmodel.MaxGroups:
+		s.groups = append(s.groups, team{class, n / tensor, tensor, 0})
 	default:
 		return false
 	}
@@ -201,8 +240,24 @@ func (r *refiner) give(s *part, class, n, tensor int) bool {
 	return true
 }
 
-// tidy resets the tensor degree of layers to that of their group if the groups of the stage do not allow another.
+// team is a group with so many devices, at its tensor degree or the next lower one that divides them; without replicas: there is none.
+func (r *refiner) team(g team, devices int) team {
+	if devices%g.tensor != 0 {
+		lower := slices.DeleteFunc(slices.Clone(r.tensors[g.class]), func(t int) bool { return t > g.tensor || devices%t != 0 })
+		if len(lower) == 0 {
+			return team{}
+		}
+		g.tensor = slices.Max(lower)
+	}
+	g.replicas = devices / g.tensor
+	return g
+}
+
+// tidy resets the tensor degree of layers to that of their group if the groups of the stage do not allow another, and deals samples anew.
 func (r *refiner) tidy(s *part) {
+	for g := range s.groups {
+		s.groups[g].more = 0
+	}
 	degrees := r.degrees(s)
 	for i := range s.strategies {
 		if !slices.Contains(degrees, s.strategies[i].Tensor) {
@@ -218,7 +273,7 @@ func (r *refiner) degrees(s *part) (all []int) {
 	}
 	g := s.groups[0]
 	for _, t := range r.tensors[g.class] {
-		if t != g.tensor && g.replicas*g.tensor%t == 0 {
+		if t != g.tensor && g.devices()%t == 0 {
 			all = append(all, t)
 		}
 	}

@@ -88,10 +88,11 @@ func TestMovesMakePlans(t *testing.T) {
 		each(1, func(r *refiner, _ int) {
 			r.take(&refinement{model: p.Model, rng: rng, batch: p.GlobalBatch})
 			d := r.draft(p)
-			r.upward = seed%2 == 0
+			d.upward = seed%2 == 0
+			r.value(d)
 			for range 400 {
 				next := d.clone()
-				moves := r.moves(d)
+				moves := slices.Concat(r.moves(d)...)
 				if price := d.price; !moves[rng.IntN(len(moves))](next) {
 					if r.value(d); d.price != price {
 						t.Fatalf("seed %d: a move that was not made changed %v to %v", seed, price, d.price)
@@ -123,19 +124,19 @@ func TestMovesMakePlans(t *testing.T) {
 // Devices come and go as whole replicas, in at most MaxGroups groups.
 func TestGiveAndDropByHand(t *testing.T) {
 	r := &refiner{memory: &memory{tensors: make([][]int, costmodel.MaxGroups+1)}}
-	s := &part{groups: []team{{0, 2, 2}}}
+	s := &part{groups: []team{{0, 2, 2, 0}}}
 	for class := 1; class < costmodel.MaxGroups; class++ {
 		if !r.give(s, class, 2, 1) {
 			t.Fatal("no room for a group")
 		}
 	}
-	if r.give(s, costmodel.MaxGroups, 2, 1) || r.give(s, 0, 3, 1) || !r.give(s, 0, 4, 1) || s.groups[0] != (team{0, 4, 2}) {
+	if r.give(s, costmodel.MaxGroups, 2, 1) || r.give(s, 0, 3, 1) || !r.give(s, 0, 4, 1) || s.groups[0] != (team{0, 4, 2, 0}) {
 		t.Error(s.groups)
 	}
-	if r.drop(s, 0, 3) || !r.drop(s, 0, 6) || s.groups[0] != (team{0, 1, 2}) || !r.drop(s, 0, 2) || len(s.groups) != costmodel.MaxGroups-1 {
+	if r.drop(s, 0, 3) || !r.drop(s, 0, 6) || s.groups[0] != (team{0, 1, 2, 0}) || !r.drop(s, 0, 2) || len(s.groups) != costmodel.MaxGroups-1 {
 		t.Error(s.groups)
 	}
-	if one := (&part{groups: []team{{0, 1, 2}}}); r.drop(one, 0, 2) || r.give(one, 1, 3, 2) {
+	if one := (&part{groups: []team{{0, 1, 2, 0}}}); r.drop(one, 0, 2) || r.give(one, 1, 3, 2) {
 		t.Error(one.groups)
 	}
 }

@@ -3,7 +3,6 @@ package refine
 import (
 	"cmp"
 	"context"
-	"math"
 	"math/bits"
 	"math/rand/v2"
 	"runtime"
@@ -22,7 +21,6 @@ type refiner struct {
 	batch  int
 	left   int   // number of plans that it may still price
 	micros []int // micro-batches to try, rising
-	upward bool  // stages take devices of a class from its first on, not from its last
 }
 
 // memory is what depends only on the model, and the prices computed with it.
@@ -46,14 +44,15 @@ type Plan struct {
 }
 
 // Run returns quicker plans than those given, at most one for each. job is the model without any spread; its size decides
-// how much work is done. If ctx has already ended, Run still refines a little.
-func Run(ctx context.Context, job *costmodel.Model, plans []Plan) []Plan {
+// how much work is done. If ctx has already ended, Run still refines a little. progress is called, by one goroutine at a time,
+// with how many steps are done, and their number.
+func Run(ctx context.Context, job *costmodel.Model, plans []Plan, progress func(done, steps int)) []Plan {
 	all := make([]*refinement, len(plans))
 	each(len(plans), func(r *refiner, i int) {
 		f := &refinement{model: plans[i].Model, rng: rand.New(rand.NewPCG(1, uint64(i))), batch: plans[i].GlobalBatch}
 		r.take(f)
 		f.best = r.draft(&plans[i])
-		f.upward, f.was = r.upward, f.best.price*(1-1e-9)
+		f.was = f.best
 		all[i] = f
 	})
 	layers := len(job.Layers())
@@ -61,15 +60,25 @@ func Run(ctx context.Context, job *costmodel.Model, plans []Plan) []Plan {
 		hurry(context.WithoutCancel(ctx), all, hurried*32/max(32, layers))
 	} else {
 		prices := refinements * 32 / max(32, layers) / len(plans) * min(800, max(80, layers*job.Count())) / 800
+		last, done := min(finalists, len(all)), 0
+		var mu sync.Mutex
+		search := func(prices int) func(*refiner, int) {
+			return func(r *refiner, i int) {
+				r.search(ctx, all[i], prices)
+				mu.Lock()
+				defer mu.Unlock()
+				done++
+				progress(done, len(all)+last)
+			}
+		}
 		// Half of the work is for all plans, the other half for those that are then the quickest.
-		each(len(all), func(r *refiner, i int) { r.search(ctx, all[i], prices/2) })
-		last := min(finalists, len(all))
+		each(len(all), search(prices/2))
 		byPrice(all)
-		each(last, func(r *refiner, i int) { r.search(ctx, all[i], prices*len(all)/2/last) })
+		each(last, search(prices*len(all)/2/last))
 	}
 	better := make([]Plan, len(all))
 	each(len(all), func(r *refiner, i int) {
-		if f := all[i]; f.best.price < f.was {
+		if f := all[i]; f.best.over == 0 && f.best.beats(f.was) {
 			r.take(f)
 			stages, _ := r.place(f.best)
 			better[i] = Plan{f.model, f.batch, f.best.micro, stages}
@@ -81,7 +90,7 @@ func Run(ctx context.Context, job *costmodel.Model, plans []Plan) []Plan {
 // byPrice sorts by seconds of a sample.
 func byPrice(all []*refinement) {
 	slices.SortStableFunc(all, func(a, b *refinement) int {
-		return cmp.Compare(a.best.price/float64(a.batch), b.best.price/float64(b.batch))
+		return cmp.Or(cmp.Compare(a.best.over, b.best.over), cmp.Compare(a.best.price/float64(a.batch), b.best.price/float64(b.batch)))
 	})
 }
 
@@ -132,22 +141,20 @@ const finalists = 3
 
 // refinement is a plan that is being refined, and the state from which work on it goes on.
 type refinement struct {
-	model  *costmodel.Model
-	rng    *rand.Rand
-	batch  int
-	upward bool
-	was    float64 // price that a better plan must be below
-	best   *draft
+	model     *costmodel.Model
+	rng       *rand.Rand
+	batch     int
+	was, best *draft // at first, and so far
 }
 
 // take makes the refiner work on a refinement.
 func (r *refiner) take(f *refinement) {
-	r.model, r.rng, r.batch, r.upward, r.micros = f.model, f.rng, f.batch, f.upward, microBatches(f.model, f.batch)
+	r.model, r.rng, r.batch, r.micros = f.model, f.rng, f.batch, microBatches(f.model, f.batch)
 	if r.known[r.model] == nil {
 		m := &memory{times: r.model.ReplicaTimes(), pricer: r.model.Pricer()}
 		for class, k := range r.model.Classes() {
 			m.pool = append(m.pool, k.Count)
-			m.tensors = append(m.tensors, r.model.TensorsOf(class))
+			m.tensors = append(m.tensors, r.model.SomeTensors(class))
 		}
 		r.known[r.model] = m
 	}
@@ -165,16 +172,16 @@ func (r *refiner) improve(ctx context.Context, best *draft) *draft {
 	for r.left > 0 && ctx.Err() == nil {
 		d := best.clone()
 		for range 1 + r.rng.IntN(3) {
-			next, moves := d.clone(), r.moves(d)
-			if moves[r.rng.IntN(len(moves))](next) {
+			next, kinds := d.clone(), r.moves(d)
+			if moves := kinds[r.rng.IntN(len(kinds))]; moves[r.rng.IntN(len(moves))](next) {
 				d = next
 			}
 		}
 		r.left--
-		if r.value(d); math.IsInf(d.price, 1) {
+		if r.value(d); d.over > best.over {
 			continue
 		}
-		if d = r.descend(ctx, d); d.price < best.price {
+		if d = r.descend(ctx, d); d.beats(best) {
 			best = d
 		}
 	}
@@ -184,7 +191,7 @@ func (r *refiner) improve(ctx context.Context, best *draft) *draft {
 // descend makes moves that help, in random order, until none does.
 func (r *refiner) descend(ctx context.Context, d *draft) *draft {
 	for {
-		moves := r.moves(d)
+		moves := slices.Concat(r.moves(d)...)
 		r.rng.Shuffle(len(moves), func(i, j int) { moves[i], moves[j] = moves[j], moves[i] })
 		helped := false
 		for _, move := range moves {
@@ -195,7 +202,7 @@ func (r *refiner) descend(ctx context.Context, d *draft) *draft {
 			if r.left--; r.left < 0 || ctx.Err() != nil {
 				return d
 			}
-			if r.value(next); next.price < d.price*(1-1e-9) {
+			if r.value(next); next.beats(d) {
 				d, helped = next, true
 				break
 			}

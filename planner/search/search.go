@@ -42,9 +42,8 @@ type Options struct {
 	Width     int     // states that are kept for each number of stages of a condition; 0: all
 }
 
-// Progress is called after each condition with the number of conditions done, their number, the cost of the cheapest
-// plan so far (+Inf: none) and the lower bound.
-type Progress func(done, conditions int, best, bound float64)
+// Progress is called, by one goroutine at a time, with how many steps are done, and their number.
+type Progress func(done, steps int)
 
 // widthWithoutPlan is the number of states kept if the first pass finds no plan, so that no cost prunes the search.
 const widthWithoutPlan = 2048
@@ -131,17 +130,9 @@ func (s *run) each(ctx context.Context, tables []*table, work func(*table)) {
 func (s *run) report() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.done++
-	if s.progress == nil {
-		return
+	if s.done++; s.progress != nil {
+		s.progress(s.done, 2*len(s.tables))
 	}
-	best, bound := math.Inf(1), math.Inf(1)
-	for _, t := range s.tables {
-		t.mu.Lock()
-		best, bound = min(best, t.lowest), min(bound, t.bound)
-		t.mu.Unlock()
-	}
-	s.progress(s.done, 2*len(s.tables), best, min(best, bound))
 }
 
 func (s *run) result(ctx context.Context) (*Result, error) {

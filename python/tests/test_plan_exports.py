@@ -4,12 +4,11 @@ configurations of Megatron-LM and torchtitan."""
 import importlib.util
 import json
 import os
-import shlex
+import random
 import subprocess
 import sys
 import tempfile
 import unittest
-from unittest import mock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..")]
@@ -21,6 +20,7 @@ import torch.distributed as dist
 from torch import nn
 
 import processes
+import random_exports
 
 EVENKEEL = os.environ.get("EVENKEEL")
 WIDTH = 8
@@ -81,6 +81,7 @@ class Exports(unittest.TestCase):
         for name, p in {
             "1f1b": plan([0, 1, 4, 5], 1),
             "replicas": plan([0, 2, 5], 2),
+            "few micro-batches": plan([0, 1, 4, 5], 1, micro_batches=2),
             "interleaved": plan([0, 1, 2, 4, 5], 1, schedule="interleaved", chunks=2, transfers="overlap"),
             "zb-h1": plan([0, 3, 5], 1, micro_batches=6, schedule="zb-h1", transfers="overlap"),
             "h-1f1b": plan([0, 2, 3, 5], 1, micro_batches=6, schedule="h-1f1b", warmup=[5, 3, 1]),
@@ -169,46 +170,26 @@ class Exports(unittest.TestCase):
 
     def test_megatron(self):
         """Megatron Core's configuration takes the arguments, and gives every rank the plan's transformer layers."""
-        from megatron.core import parallel_state
-        from megatron.core.transformer import TransformerConfig
-        from megatron.core.transformer.transformer_block import get_num_layers_to_build
-
         for cuts, more in (([0, 5, 14], {}), ([0, 4, 10, 14], {}), ([0, 7, 9, 14], {"tensor": 2, "ranks": 2}), ([0, 3, 4, 11, 14], {}),
                            ([0, 4, 7, 10, 14], {"schedule": "interleaved", "chunks": 2, "transfers": "overlap"}),
                            ([0, 3, 7, 10, 14], {"schedule": "interleaved", "chunks": 2, "transfers": "overlap", "checkpoint": True})):
             with self.subTest(cuts=cuts):
                 ranks = more.pop("ranks", 1)
                 text = export(self.folder, plan(cuts, ranks, **more), "megatron", "--embedding-layers", "1", "--head-layers", "1")
-                words = shlex.split(text, comments=True)
-                given, name = {}, None
-                for w in words:
-                    if w.startswith("--"):
-                        name = w[2:].replace("-", "_")
-                        given[name] = True
-                    else:
-                        given[name] = int(w) if w.isdigit() else w
-                same = ("num_layers", "tensor_model_parallel_size", "pipeline_model_parallel_size", "recompute_granularity", "recompute_method", "recompute_num_layers", "sequence_parallel")
-                config = {k: given.pop(k) for k in same if k in given}
-                for ours, theirs in (("decoder_first_pipeline_num_layers", "num_layers_in_first_pipeline_stage"), ("decoder_last_pipeline_num_layers", "num_layers_in_last_pipeline_stage"),
-                                     ("pipeline_model_parallel_layout", "pipeline_model_parallel_layout")):
-                    if ours in given:
-                        config[theirs] = given.pop(ours)
-                chunks, stages = more.get("chunks", 1), config["pipeline_model_parallel_size"]
-                if "num_layers_per_virtual_pipeline_stage" in given:
-                    self.assertEqual(config["num_layers"] // stages // given.pop("num_layers_per_virtual_pipeline_stage"), chunks)
-                if chunks > 1:
-                    config["virtual_pipeline_model_parallel_size"] = chunks
-                self.assertEqual(given, {"micro_batch_size": 2, "global_batch_size": 8})
-                c = TransformerConfig(hidden_size=64, num_attention_heads=4, pipeline_dtype=torch.bfloat16, **config)
-                self.assertEqual(c.num_layers, 12)
-                want = [min(b, 13) - max(a, 1) for a, b in zip(cuts, cuts[1:])]
-                got = []
-                for v in range(chunks):
-                    for r in range(stages):
-                        rank = {"get_pipeline_model_parallel_rank": lambda r=r: r, "get_virtual_pipeline_model_parallel_world_size": lambda: chunks if chunks > 1 else None}
-                        with mock.patch.multiple(parallel_state, **rank):
-                            got.append(get_num_layers_to_build(c, vp_stage=v if chunks > 1 else None, pp_rank=r))
-                self.assertEqual(got, want)
+                chunks = more.get("chunks", 1)
+                config, left = random_exports.read_core(text, chunks, hidden_size=64, num_attention_heads=4)
+                self.assertEqual(left, {"micro_batch_size": 2, "global_batch_size": 8})
+                self.assertEqual(config.num_layers, 12)
+                self.assertEqual(random_exports.layers_built(config, chunks), [min(b, 13) - max(a, 1) for a, b in zip(cuts, cuts[1:])])
+
+    def test_random_clusters(self):
+        """What is found for random models and clusters is read by all; random_exports.py reads more."""
+        for seed in (1, 6):
+            config, nodes, flags = random_exports.job(random.Random(seed))
+            for trainer in random_exports.TRAINERS:
+                with self.subTest(seed=seed, trainer=trainer):
+                    plan, text = random_exports.found(self.folder, config, nodes, flags, trainer)
+                    random_exports.read(trainer, plan, text, config)
 
     def test_torchtitan(self):
         """torchtitan takes the parallelism, divides its model as the plan does, and finds the plan's number of ranks."""
@@ -233,10 +214,11 @@ class Exports(unittest.TestCase):
                     self.assertEqual(config.pipeline_parallel_schedule, schedule)
                     self.assertEqual(sum(config.module_fqns_per_model_part, []), ["tok_embeddings", "layers.0", "layers.1", "layers.2", "norm", "lm_head"])
                     self.assertEqual([len(m) - m.count("norm") for m in config.module_fqns_per_model_part], [s["to"] - s["from"] for s in p["stages"]])
-        exported = {}
-        exec(export(self.folder, plan([0, 5], 2, sharding="optimizer"), "torch"), exported)
-        with self.assertRaisesRegex(ValueError, "sharding none or full"):
-            exported["torchtitan"]()
+        for p, why in ((plan([0, 5], 2, sharding="optimizer"), "sharding none or full"), (plan([0, 1, 4, 5], 1, micro_batches=2), "at least as many micro-batches as stages, 3")):
+            exported = {}
+            exec(export(self.folder, p, "torch"), exported)
+            with self.assertRaisesRegex(ValueError, why):
+                exported["torchtitan"]()
 
 
 if __name__ == "__main__":

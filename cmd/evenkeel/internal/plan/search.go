@@ -107,8 +107,16 @@ func (c *searchCmd) Run(a *cli.App) error {
 		}
 	}
 	begun := time.Now()
-	report, clear := a.Progress("searching")
-	r, err := job.Search(ctx, planner.SearchOptions{For: c.For, Schedule: c.Schedule, Bound: c.Bound, Progress: func(done, conditions int, _, _ float64) { report(done, conditions) }})
+	shown := ""
+	report, clear := a.Progress(shown)
+	r, err := job.Search(ctx, planner.SearchOptions{For: c.For, Schedule: c.Schedule, Bound: c.Bound, Progress: func(doing string, done, steps int) {
+		if doing != shown {
+			clear()
+			shown = doing
+			report, clear = a.Progress(doing)
+		}
+		report(done, steps)
+	}})
 	clear()
 	if errors.Is(err, planner.ErrTrainer) {
 		return unknownTrainer(c.For)
