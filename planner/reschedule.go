@@ -25,7 +25,7 @@ func (j *Job) reschedule(ctx context.Context, plans []*Plan, schedules []string)
 				all = append(all, q)
 			}
 		}
-		if slices.Contains(schedules, ScheduleZeroBubble) && len(p.Stages) > 1 {
+		if slices.Contains(schedules, ScheduleZeroBubble) && len(p.Stages) > 1 && p.InRounds() {
 			q := *p
 			q.Schedule, q.Transfers = ScheduleZeroBubble, TransfersOverlap
 			variants = append(variants, &q)

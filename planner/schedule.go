@@ -72,6 +72,10 @@ func (p *Plan) passes() costmodel.Passes {
 // Pipeline is the number of stages with devices of their own: all stages, or those of the first chunk if the schedule is interleaved.
 func (p *Plan) Pipeline() int { return len(p.Stages) / max(1, p.Chunks) }
 
+// InRounds says whether PyTorch's ScheduleInterleavedZeroBubble takes the number of micro-batches, which it runs in equal rounds of at least one
+// per stage.
+func (p *Plan) InRounds() bool { return p.MicroBatches()%max(1, p.MicroBatches()/p.Pipeline()) == 0 }
+
 // scheduleFields reports an unknown schedule, and fields that the schedule does not have.
 func (p *Plan) scheduleFields() error {
 	switch {

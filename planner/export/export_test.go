@@ -273,6 +273,9 @@ func TestUnsupported(t *testing.T) {
 		{interleaved(even(4, 3, 2, 2)), Options{}, []string{"deepspeed"}, "schedule: is interleaved; it runs 1f1b"},
 		{change(func(p *planner.Plan) { p.Schedule, p.Transfers = planner.ScheduleZeroBubble, planner.TransfersOverlap }), Options{}, both, "schedule: is zb-h1; it runs 1f1b"},
 		{change(func(p *planner.Plan) { p.Schedule = planner.ScheduleZeroBubble }), Options{}, []string{"torch"}, "transfers: do not overlap with computing; PyTorch's pipelining runs zb-h1 with transfers \"overlap\""},
+		{change(func(p *planner.Plan) {
+			p.Schedule, p.Transfers, p.GlobalBatch = planner.ScheduleZeroBubble, planner.TransfersOverlap, 5*p.MicroBatch
+		}), Options{}, []string{"torch"}, "micro_batch: gives 5 micro-batches, which PyTorch's ScheduleInterleavedZeroBubble cannot run"},
 		{change(func(p *planner.Plan) { p.Schedule, p.Warmup = planner.ScheduleAhead, []int{3, 1} }), Options{}, both, "schedule: is h-1f1b; it runs 1f1b"},
 		{sharded(even(2, 3, 2, 2), planner.Full), Options{}, both, "sharding full with 2 stages"},
 		{sharded(even(2, 3, 2, 2), planner.Gradients), Options{}, both, "sharding gradients with 2 stages"},

@@ -24,6 +24,9 @@ func writeTorch(f *rendering) error {
 	if (f.Schedule == planner.ScheduleZeroBubble || f.Schedule == planner.ScheduleInterleaved) && f.Transfers != planner.TransfersOverlap {
 		f.problem("transfers: do not overlap with computing; PyTorch's pipelining runs %s with transfers %q: ask for it in the plan, and check it again", f.Schedule, planner.TransfersOverlap)
 	}
+	if f.Schedule == planner.ScheduleZeroBubble && !f.InRounds() {
+		f.problem("micro_batch: gives %d micro-batches, which PyTorch's ScheduleInterleavedZeroBubble cannot run in equal rounds on %d stages; give another one", f.MicroBatches(), f.Pipeline())
+	}
 	p := *f.Plan
 	if n, m := len(p.Stages), p.MicroBatches(); m < n && (p.Schedule == "" || p.Schedule == planner.Schedule1F1B) {
 		// Schedule1F1B refuses them (torch/distributed/pipelining/schedules.py): its passes are written out.
