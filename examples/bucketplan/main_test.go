@@ -3,6 +3,6 @@ package main
 func Example() {
 	main()
 	// Output:
-	// 92 steps, the first gives rank 0 6 samples
-	// slowest rank over the mean: 1.003; padding: 0.6%; lost samples: 0
+	// 91 steps, the first gives rank 0 5 samples
+	// slowest rank over the mean: 1.005; padding: 0.7%; lost samples: 0
 }
