@@ -192,7 +192,7 @@ class LayerWise:
             raise Usage(f"DistributedDataParallel already has a comm hook ({e}); LayerWise needs its own") from e
 
     def _settled(self):
-        self._versions = {p: p.grad._version for p in self._names if p.grad is not None}
+        self._versions = {p: _mark(p.grad) for p in self._names if p.grad is not None}
 
     def _finished(self, params):
         """Updates and saves parameters that have their gradients."""
@@ -214,7 +214,7 @@ class LayerWise:
                     raise Usage(f"{type(self.optimizer).__name__} keeps {changed or 'state'} in its groups; it cannot be stepped layer by layer")
             self._done |= mine
             if not self._ddp:
-                self._versions.update((p, p.grad._version) for p in mine if p.grad is not None)
+                self._versions.update((p, _mark(p.grad)) for p in mine if p.grad is not None)
             if self._save:
                 self._save.write(params)
 
@@ -243,8 +243,8 @@ class LayerWise:
             self._active = False
             if self._error is not None:
                 raise self._error
-            for p, version in self._versions.items():
-                if p.grad is None or p.grad._version != version:
+            for p, (version, first) in self._versions.items():
+                if p.grad is None or p.grad._version != version or not torch.equal(_mark(p.grad)[1], first):
                     raise Usage(f"the gradient of {self._names[p]!r} was changed after its update: clipping or scaling within step() has no effect; use Job")
             if self._save:
                 self._save.finish()
@@ -256,3 +256,8 @@ class LayerWise:
         finally:
             self._active, self._save = False, None
         self.optimizer.zero_grad(set_to_none=True)
+
+
+def _mark(grad):
+    """What tells whether a gradient was changed: its version, and its sum's bits, since a GradScaler's unscale_ leaves the version as it is."""
+    return grad._version, torch.nan_to_num(grad.detach().flatten()[:64].float().sum())
