@@ -86,8 +86,6 @@ func (a *Agent) Decide(report *cluster.Report, present []bool, plan *cluster.Pla
 		a.tracker.Apply(a.actions, a.perf)
 		if a.guard != nil {
 			a.Fallbacks += a.guard.decide(a)
-		}
-		if a.guard != nil {
 			a.tracker.Prepare(a.perf, a.guard.perf)
 		} else {
 			a.tracker.Prepare(a.perf)

@@ -269,13 +269,13 @@ func (t *Tracker) remembered(s *spells) (excess, length float64) {
 // Prepare leaves room for a spell in the parameters of nodes for which one is likelier than what it costs to be ready for it, if
 // being ready has paid so far. It does nothing where rounds do not wait for all nodes.
 func (t *Tracker) Prepare(perfs ...[]cluster.Performance) {
-	h := &t.ahead
-	h.ready = t.waits() && h.pays()
+	h, waits := &t.ahead, t.waits()
+	h.ready = waits && h.pays()
 	wanted := t.wanted[:0]
 	for i := range t.nodes {
 		n := &t.nodes[i]
 		n.wanted = false
-		if o := &n.outlook; t.waits() && o.chance > leastChance && t.stake(i) > leastStake {
+		if o := &n.outlook; waits && o.chance > leastChance && t.stake(i) > leastStake {
 			wanted = append(wanted, i)
 		}
 	}
@@ -373,11 +373,14 @@ func (t *Tracker) account(report *cluster.Report) {
 // Recall changes the model's actions: nodes that were slow together, in a spell as short as those before, return to their level,
 // because the spell is over.
 func (t *Tracker) Recall(actions []int) {
+	if !t.waits() {
+		return
+	}
 	over := 0.0
 	for i := range t.nodes {
 		over += flag(t.over(i))
 	}
-	if !t.waits() || !t.many(over) {
+	if !t.many(over) {
 		return
 	}
 	for i := range actions {

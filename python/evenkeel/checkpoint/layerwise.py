@@ -243,8 +243,8 @@ class LayerWise:
             self._active = False
             if self._error is not None:
                 raise self._error
-            for p, (version, first) in self._versions.items():
-                if p.grad is None or p.grad._version != version or not torch.equal(_mark(p.grad)[1], first):
+            for p, (version, sum_) in self._versions.items():
+                if p.grad is None or p.grad._version != version or not torch.equal(_mark(p.grad)[1], sum_):
                     raise Usage(f"the gradient of {self._names[p]!r} was changed after its update: clipping or scaling within step() has no effect; use Job")
             if self._save:
                 self._save.finish()
@@ -259,5 +259,5 @@ class LayerWise:
 
 
 def _mark(grad):
-    """What tells whether a gradient was changed: its version, and its sum's bits, since a GradScaler's unscale_ leaves the version as it is."""
+    """What tells whether a gradient was changed: its version, and the sum of its first elements, since a GradScaler's unscale_ leaves the version as it is."""
     return grad._version, torch.nan_to_num(grad.detach().flatten()[:64].float().sum())
