@@ -24,7 +24,14 @@ def run(test, ranks, child, killed=None, beside=None):
     itself; the others are killed then, with what they have started, as torchrun does. beside: is called meanwhile."""
     port = free_port()
     context = multiprocessing.get_context("fork")  # importing torch takes long
-    procs = [context.Process(target=child, args=(r, port)) for r in range(ranks)]
+
+    def start(rank):
+        import torch
+
+        torch.set_num_threads(1)  # OpenMP's threads do not outlive a fork, and a child that wants them waits for ever
+        child(rank, port)
+
+    procs = [context.Process(target=start, args=(r,)) for r in range(ranks)]
     for p in procs:
         p.start()
     try:
@@ -40,7 +47,8 @@ def run(test, ranks, child, killed=None, beside=None):
     finally:
         for p in procs:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(p.pid, signal.SIGKILL)
+                os.killpg(p.pid, signal.SIGKILL)  # where a child leads a group of its own
+            p.kill()
             p.join()
 
 
@@ -52,7 +60,6 @@ def served(test, ranks, decide, child, **environment):
     def start(rank, port):
         import torch
 
-        torch.set_num_threads(1)
         os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), EVENKEEL_URL=service.url, **environment)
         child(rank)
         torch.distributed.barrier()
