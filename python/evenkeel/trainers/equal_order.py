@@ -10,6 +10,7 @@ import torch
 
 from ..bucket.partition import partition
 
+from ..tuner.round_vector import Did
 from ..tuner.sample_order import Plans, split
 from ..tuner.step_sampler import shuffled
 
@@ -28,8 +29,9 @@ class EqualOrder:
         self._most: int | None = None  # the newest round that may be drawn
         self._epoch: int | None = None  # that the trainer begins next
 
-    def begin(self, rank: int, plan: Any) -> None:
-        self.rank, self._plans = rank, Plans(plan)
+    def begin(self, rank: int, plan: Any, most: Sequence[int] = ()) -> None:
+        """most: the largest micro-batches of the nodes, 0: unknown."""
+        self.rank, self._plans = rank, Plans(plan, [m * self.micro_steps for m in most])
 
     def __len__(self) -> int:
         """The micro-steps of an epoch."""
@@ -107,6 +109,12 @@ class EqualOrder:
         """The sizes of plan hold from the round after drawn, the newest that any rank has drawn."""
         self._plans.adopt(plan, drawn, self.round)
         self._divided = {n: d for n, d in self._divided.items() if self.round <= n <= drawn}
+
+    def delay(self, did: Sequence[Did]) -> None:
+        """What the nodes announce."""
+        self._plans.delay(did)
+        drawn = max(d.drawn for d in did)
+        self._divided = {n: d for n, d in self._divided.items() if n <= drawn}
 
     def hold(self) -> int:
         """The newest round that this rank draws until release: one more than now."""

@@ -26,6 +26,7 @@ from ..tuner import client, registration, round_vector
 from ..tuner.errors import Usage
 from ..tuner.input_time import InputTime
 from ..tuner.local import LocalClient
+from ..tuner.pauses import Pauses
 from ..tuner.round_exchange import Past, report
 from ..tuner.round_vector import Did
 from .equal_order import EqualOrder
@@ -92,6 +93,7 @@ class EqualSteps:
         self._input = InputTime(0)
         self._loaded, self._waited = 0, 0.0  # micro-batches handed out beyond those done; seconds for them in this round
         self._began: float | None = None
+        self._pauses, self._ended = Pauses(), 0.0  # the newest micro-step
         if model is not None:
             self.watch(model)
 
@@ -148,7 +150,7 @@ class EqualSteps:
         found = self._found({**self._same, "deadline": ""}, device)
         self._client, self._serving, self._news = found.client, found.serving, client.News(found.client, found.first)
         self._alike = isinstance(found.client, LocalClient)
-        o.begin(dist.get_rank(), found.first or client.uniform(o.global_batch, found.most))
+        o.begin(dist.get_rank(), found.first or client.uniform(o.global_batch, found.most), found.most)
         self._vector = round_vector.RoundVector(o.rank, ranks)
         before = sys.excepthook
 
@@ -205,6 +207,8 @@ class EqualSteps:
     def stop(self) -> None:
         if self._time is not None:
             self._time.active = False
+        if not self._asked:
+            self._ended = self.clock()
         self._fitted = max(self._fitted, self.size)
         self._step, self._loaded, self._asked = self._step + 1, self._loaded - 1, False
         if self._step == len(self._sizes):
@@ -229,12 +233,18 @@ class EqualSteps:
     @property
     def synchronised(self) -> bool:
         """Whether this is the last micro-step of the round. Read it after backward."""
-        self._asked = self.last
+        self._asked, self._ended = self.last, self.clock()
         return self._asked
 
     def _over(self) -> bool:
         """Within a micro-step: whether the optimizer has stepped, as far as the loop has said."""
         return self._asked
+
+    def expect(self, what: str, after: int = 0, seconds: float = 0.0) -> None:
+        """This rank pauses between the present round and the next, or so many rounds later; see Tuner.expect. It is heard two rounds after it was said, and
+        if the loader draws ahead as many rounds more. Other ranks take more samples than usual only up to their micro_batch. Shard groups take no
+        notice."""
+        self._pauses.expect(what, self.order.round + 1 + after, seconds)
 
     def add_up(self, numbers: torch.Tensor) -> None:
         """Sums numbers over all ranks, on processors."""
@@ -247,6 +257,7 @@ class EqualSteps:
         now, o = self.clock(), self.order
         if self._began is None:
             self._began = since
+            self._pauses.began(o.round, since - (self._ended or since))
         number, at = o.round, self._step + self._loaded
         while at >= len(sizes := o.sizes(number)):
             number, at = number + 1, at - len(sizes)
@@ -271,6 +282,7 @@ class EqualSteps:
         self._learn()
         did = past.did[0] if past else Did()
         did.seconds, did.drawn = seconds, o.hold()
+        did.pause, did.pause_before = self._pauses.next(o.round)
         did.input = self._input.beyond(did.samples, did.input, seconds)
         v = self._vector.pack(did, None if self._alike else self._news.take()).clone()
         self._pending = v, dist.all_reduce(v, group=self._group, async_op=True), past
@@ -284,6 +296,8 @@ class EqualSteps:
         work.wait()
         ranks, plan, _ = round_vector.unpack(v.tolist(), self._vector.ranks)
         did = self._nodes(ranks)
+        if any(d.pause_before for d in did):
+            self.order.delay(did)  # by numbers that all ranks have
         if past is not None and self._client is not None:
             past.did = did
             longest = max(d.seconds for d in did)

@@ -45,6 +45,10 @@ class _Position(TrainerCallback):
         tuner.order.round = state.global_step
         tuner.begin(args.dataloader_num_workers)
 
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if args.save_strategy == "steps" and state.save_steps:
+            self._trainer.evenkeel.expect("save", after=state.save_steps - state.global_step % state.save_steps - 1)
+
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._trainer.evenkeel.close()
 

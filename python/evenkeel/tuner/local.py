@@ -5,6 +5,7 @@ of it all.
 
 import collections
 import statistics
+from collections.abc import Sequence
 from typing import Any
 
 from .client import Plan
@@ -68,23 +69,23 @@ class LocalClient:
         return Plan(number, shares, [-(-s // self._steps) if self._steps else min(m, s) if m else s for m, s in zip(self._most, shares)])
 
 
-def fill(batch: int, paces: list[float], least: int, most: list[int]) -> list[int]:
+def fill(batch: int, paces: list[float], least: int, most: list[int], late: Sequence[float] = ()) -> list[int]:
     """The shares of a batch by which the slowest rank ends first, in whole samples; each rank keeps the least where there are enough, so that it stays
-    measured, and takes at most its most (0: any) where the others can take the rest."""
-    ranks = range(len(paces))
+    measured, and takes at most its most (0: any) where the others can take the rest. late are seconds by which ranks begin late."""
+    ranks, late = range(len(paces)), late or [0.0] * len(paces)
     least = least if batch >= least * len(paces) else 0
     caps = [m or batch for m in most]
 
     def by(seconds: float) -> list[int]:
-        return [min(max(int(seconds / p), least), c) for p, c in zip(paces, caps)]
+        return [min(max(int((seconds - d) / p), least), c) for p, c, d in zip(paces, caps, late)]
 
     low = batch / sum(1 / p for p in paces)  # before that no division ends
     if not batch - len(paces) <= sum(by(low)) <= batch:  # by limits
-        low, high = 0.0, batch * max(paces)
+        low, high = 0.0, batch * max(paces) + max(late)
         for _ in range(60):
             middle = (low + high) / 2
             low, high = (middle, high) if sum(by(middle)) <= batch else (low, middle)
     shares = by(low)
     for _ in range(batch - sum(shares)):
-        shares[min(ranks, key=lambda r: (shares[r] >= caps[r], paces[r] * (shares[r] + 1), r))] += 1
+        shares[min(ranks, key=lambda r: (shares[r] >= caps[r], late[r] + paces[r] * (shares[r] + 1), r))] += 1
     return shares

@@ -16,6 +16,7 @@ from .local import LocalClient
 from .sample_order import Batches
 from .round_vector import Did
 from .micro_steps import MicroSteps
+from .pauses import Pauses
 
 
 @dataclasses.dataclass
@@ -56,6 +57,8 @@ class RoundExchange:
         self._usual, self._lost = 1.0, 0.0  # the slowest rank's time over the mean, moving average; seconds that an uneven round lost, just before
         self._norm: torch.Tensor | None = None  # of the gradient of the round before, where vectors are read late
         self._probe, self._probe_after, self._link = False, 0.0, 0.0  # links are to be measured, not before then; seconds for a message
+        self.pauses = Pauses()
+        self._ended: float | None = None  # the round before
         self._vector = round_vector.RoundVector(self.rank, self.ranks)
 
     def begin(self, batches: Batches, own: "client.Client | LocalClient | None", first: client.Plan | None, serving: bool) -> None:
@@ -69,6 +72,8 @@ class RoundExchange:
 
     def round(self, work: MicroSteps) -> None:
         self.did, self.spent, self._work = Did(), 0.0, work
+        if self._ended is not None:
+            self.pauses.began(work.number, work.began - self._ended)
         if self._events:
             self._began = torch.cuda.Event(enable_timing=True)
             self._began.record()
@@ -104,6 +109,7 @@ class RoundExchange:
         did.drawn = b.hold(int(self.late))
         did.link, self._link = self._link, 0.0
         work = self._work
+        did.pause, did.pause_before = self.pauses.next(work.number)
         did.input = work.input.beyond(did.samples, work.waited, did.seconds)
         if self.late:
             did = dataclasses.replace(did, seconds=self._seconds(), input=self._waited)
@@ -157,7 +163,8 @@ class RoundExchange:
             self.settle()
             self._arriving = host, passed, past
             self._batches.completed(work.total)
-        self.spent += self._clock() - began - waited
+        self._ended = self._clock()
+        self.spent += self._ended - began - waited
 
     def settle(self) -> None:
         """Reads the vector of the round before, if that was left for later; call it while no batch is drawn."""
@@ -185,6 +192,8 @@ class RoundExchange:
             b.adopt(plan, past.number if b.dealing else max(d.drawn for d in past.did))
             if b.dealing:
                 b.chunk = max(1, plan.micro_batches[self.rank])
+        if not b.dealing:
+            b.delay(past.did)
         if not self.late:
             b.release()
             if b.dealing:

@@ -22,6 +22,8 @@ class Did:
     input: float = 0.0  # seconds beyond that, because of its data
     drawn: int = 0  # the newest round that its sampler has drawn, or will have when the vector is read
     link: float = 0.0  # seconds that its link takes for a message; 0: not measured
+    pause: float = 0.0  # seconds by which it begins a coming round late
+    pause_before: int = 0  # that round; 0: none
 
 
 _OWN = len(dataclasses.fields(Did))
@@ -68,8 +70,8 @@ class RoundVector:
 def unpack(v: Sequence[float], ranks: int) -> tuple[list[Did], Plan | None, bool]:
     did = []
     for r in range(ranks):
-        seconds, samples, steps, norm, memory, waited, drawn, link = v[_OWN * r : _OWN * (r + 1)]
-        did.append(Did(seconds, int(samples), int(steps), norm, int(memory), waited, int(drawn), link))
+        seconds, samples, steps, norm, memory, waited, drawn, link, pause, before = v[_OWN * r : _OWN * (r + 1)]
+        did.append(Did(seconds, int(samples), int(steps), norm, int(memory), waited, int(drawn), link, pause, int(before)))
     _, probe, number, era, deadline, reserve, whole, overtime = v[_OWN * ranks : _OWN * ranks + _ALL]
     if not number:
         return did, None, bool(probe)

@@ -16,6 +16,9 @@ from typing import Any
 
 import torch
 
+from .pauses import delayed
+from .round_vector import Did
+
 
 def split(total: int, shares: Sequence[int]) -> list[int]:
     """total in proportion to shares, in whole numbers: by largest remainder; ties go to the lower rank."""
@@ -28,14 +31,25 @@ def split(total: int, shares: Sequence[int]) -> list[int]:
 
 
 class Plans:
-    """Which plan holds in which round. All ranks make the same calls."""
+    """Which plan holds in which round. All ranks make the same calls. most: the largest shares in rounds that begin late on other ranks (none: any)."""
 
-    def __init__(self, first: Any):
-        self._from = [(0, first)]
+    def __init__(self, first: Any, most: Sequence[int] = ()):
+        self._from, self._most = [(0, first)], most
+        self._late: dict[int, list[float]] = {}
 
     def at(self, number: int) -> Any:
         """The plan of a round; of one before those kept, the oldest."""
-        return next((p for first, p in reversed(self._from) if first <= number), self._from[0][1])
+        plan = next((p for first, p in reversed(self._from) if first <= number), self._from[0][1])
+        late = self._late.get(number)
+        return dataclasses.replace(plan, shares=delayed(plan.shares, late, self._most)) if late else plan
+
+    def delay(self, did: Sequence[Did]) -> None:
+        """Rounds before which ranks announce a pause have shares of their own, if no rank has drawn them yet."""
+        drawn = max(d.drawn for d in did)
+        self._late = {n: late for n, late in self._late.items() if n <= drawn}
+        for number in {d.pause_before for d in did if d.pause_before > drawn}:
+            paces = [d.samples / (d.seconds + d.input) if d.samples and d.seconds > 0 else 0.0 for d in did]
+            self._late[number] = [d.pause * p if d.pause_before == number else 0.0 for d, p in zip(did, paces)]
 
     def adopt(self, plan: Any, drawn: int, done: int) -> None:
         """plan holds from the round after drawn, the newest that any rank has drawn; those before done are over."""
@@ -115,6 +129,10 @@ class Batches:
     def adopt(self, plan: Any, drawn: int) -> None:
         """The sizes of plan hold from the round after drawn, the newest that any rank has drawn."""
         self._plans.adopt(plan, drawn, self.round)
+
+    def delay(self, did: Sequence[Did]) -> None:
+        """What the ranks announce."""
+        self._plans.delay(did)
 
     def __len__(self) -> int:
         """Rounds until the epoch ends, as far as sizes stay and all shares are worked off."""
