@@ -22,12 +22,12 @@ def free_port():
 def run(test, ranks, child, killed=None, beside=None):
     """Runs child(rank, port) in a process for each rank, until all have ended well. killed: the rank that is to be killed by SIGKILL
     itself; the others are killed then, with what they have started, as torchrun does. beside: is called meanwhile."""
+    import torch._dynamo  # else each child imports it for its first optimizer: seconds
+
     port = free_port()
     context = multiprocessing.get_context("fork")  # importing torch takes long
 
     def start(rank):
-        import torch
-
         torch.set_num_threads(1)  # OpenMP's threads do not outlive a fork, and a child that wants them waits for ever
         child(rank, port)
 
