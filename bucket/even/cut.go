@@ -89,7 +89,7 @@ func (u *cutter) take(at int, duration float64, ranks []int, bins int) piece {
 		if at == n {
 			break
 		}
-		count, room := n, float64(u.v[r]*duration)-u.Fixed
+		count, room := n, max(0, float64(u.v[r]*duration)-u.Fixed)
 		if u.c[at]*float64(n) > room {
 			count = int(math.Floor(room/u.c[at] + rounding))
 		}

@@ -180,7 +180,7 @@ func TestVectors(t *testing.T) {
 
 func TestProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		costs := rapid.SliceOfN(rapid.Float64Range(0, 10), 0, 40).Draw(t, "costs")
+		costs := rapid.SliceOfN(rapid.OneOf(rapid.Just(0.0), rapid.Float64Range(0, 10)), 0, 40).Draw(t, "costs")
 		speeds := rapid.SliceOfN(rapid.Float64Range(.1, 3), 1, 5).Draw(t, "speeds")
 		o := Options{Free: rapid.Bool().Draw(t, "free"), MicroBatches: rapid.IntRange(0, 4).Draw(t, "micro"), Padded: rapid.Bool().Draw(t, "padded"), Fixed: rapid.Float64Range(0, 3).Draw(t, "fixed")}
 		if rapid.Bool().Draw(t, "limited") {
@@ -193,6 +193,17 @@ func TestProperties(t *testing.T) {
 		}
 		check(t, parts, costs, o)
 	})
+}
+
+// Samples that cost nothing beside micro-batches that do.
+func TestNothing(t *testing.T) {
+	o := Options{Padded: true, Fixed: 50, Memory: []float64{1, 20}}
+	costs := []float64{100, 1, 0, 0, 0}
+	parts, err := Partition(costs, []float64{.01, 1}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(t, parts, costs, o)
 }
 
 // twin tries all divisions.

@@ -149,7 +149,7 @@ class _Batch:
         for i, r in enumerate(ranks):
             count = 0
             if at < n:
-                spare, room = n - at - (bins - i - 1), self.v[r] * duration - self.fixed  # the others get one at least
+                spare, room = n - at - (bins - i - 1), max(0.0, self.v[r] * duration - self.fixed)  # the others get one at least
                 count = n if c[at] * n <= room else math.floor(room / c[at] + _ROUNDING)
                 count = max(1, min(count, spare))
                 if s[at] * count > self.m[r]:
