@@ -63,16 +63,8 @@ func (s *Schedule) named(own []uint32) []uint32 {
 	return out
 }
 
-// shortest is the position of the shortest sample that is batched.
-func (s *Schedule) shortest() (at int) {
-	least := ^uint32(0)
-	for i, v := range s.lengths {
-		if v < least && !s.plan.skips(v) {
-			at, least = i, v
-		}
-	}
-	return at
-}
+// shortest is the position of the shortest sample, which is in a batch.
+func (s *Schedule) shortest() int { return slices.Index(s.lengths, slices.Min(s.lengths)) }
 
 // All gives the schedule's steps to Judge.
 func (s *Schedule) All() Steps {

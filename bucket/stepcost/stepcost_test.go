@@ -31,6 +31,21 @@ func TestCleanTable(t *testing.T) {
 	}
 }
 
+// A batch that ran out of memory is never planned, whatever the formula of the peaks says.
+func TestOutOfMemoryCaps(t *testing.T) {
+	var table Table
+	for b := 1; b <= 6; b++ {
+		table = append(table, Trial{Length: 100, Batch: b, Seconds: .1 * float64(b+1), PeakBytes: int64(100 * b)})
+	}
+	c, err := New(append(table, Trial{Length: 100, Batch: 9, OutOfMemory: true}), 10_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Cap(100); got != 8 {
+		t.Errorf("%d samples where 9 ran out of memory", got)
+	}
+}
+
 const smallTable = TableHeader + "\n5,1,0.1,10\n5,2,0.15,20\n10,1,0.16,20\n10,2,,\n"
 
 func TestReadTableRefuses(t *testing.T) {
