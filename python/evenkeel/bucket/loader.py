@@ -116,8 +116,11 @@ class Loader(Stream):
 
 
 def _write(path, numbers):
-    with open(path, "w") as f:
-        f.write("\n".join(map(str, numbers.tolist())) + "\n")
+    present = numpy.flatnonzero(numpy.bincount(numbers))
+    words = numpy.zeros(int(present[-1]) + 1, "S9")
+    words[present] = [b"%d\n" % v for v in present.tolist()]
+    with open(path, "wb") as f:
+        f.write(words[numbers].tobytes().replace(b"\0", b""))
 
 
 def _in_python(said):
@@ -168,8 +171,8 @@ class Schedules:
             numbers = numpy.empty(0)
         if numbers.shape != (size,):
             raise ScheduleError("lengths: give one number per sample")
-        if len(wrong := numpy.flatnonzero((numbers != numpy.floor(numbers)) | numpy.isinf(numbers))):
-            raise ScheduleError(f"lengths: sample {wrong[0]} has {lengths[wrong[0]]!r}: give whole numbers in the plan's unit, or the file that the plan was made from")
+        if len(wrong := numpy.flatnonzero((numbers != numpy.floor(numbers)) | ~((numbers >= 1) & (numbers <= 1 << 24)))):
+            raise ScheduleError(f"lengths: sample {wrong[0]} has {lengths[wrong[0]]!r}: give whole numbers from 1 in the plan's unit, or the file that the plan was made from")
         numbers = numbers.astype(numpy.int64)
         path = os.path.join(self.cache, f"lengths-{hashlib.blake2b(numbers.tobytes(), digest_size=12).hexdigest()}.txt")
         self._once(path, lambda out: _write(out, numbers))
