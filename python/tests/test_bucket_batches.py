@@ -246,7 +246,7 @@ class TestPacked(unittest.TestCase):
 class TestRanks(unittest.TestCase):
     """Three gloo ranks: the gradient of each step is that of one batch of all its samples."""
 
-    def check(self, wrap, ranks=3, epochs=3, late=False, **more):
+    def check(self, wrap, ranks=3, epochs=3, late=False, vary=False, **more):
         data = bucket_job.Texts(LENGTHS)
         labels = [bucket_job.COUNTS["label_weight"](x) for x in data]
         lengths, of = (None, bucket_job.COUNTS["label_weight"]) if late else (LENGTHS, labels)
@@ -262,6 +262,8 @@ class TestRanks(unittest.TestCase):
             kinds = list(bucket_job.KINDS)
             for epoch in range(epochs):
                 kind, seen = kinds[epoch % len(kinds)], []
+                if vary:
+                    loader.speeds = numpy.random.RandomState(epoch).uniform(.2, 1, ranks).tolist()
                 for b in loader:
                     x = b.data
                     self.assertEqual(x.tolist(), bucket_job.collate([data[i] for i in b.samples]).tolist())
@@ -302,8 +304,9 @@ class TestRanks(unittest.TestCase):
         self.check(self.ddp, counts="equal", micro_batches=2)
 
     def test_fsdp2(self):
-        """Ranks meet in every forward pass: with unequal numbers of them this would hang."""
-        self.check(self.fsdp2, epochs=12, micro_batches=2, memory=600, speeds=[1, 1, .5])
+        """Ranks meet in every forward pass: with unequal numbers of them this would hang. EVENKEEL_RUNS=10 makes 100 epochs of it."""
+        for seed in range(int(os.environ.get("EVENKEEL_RUNS", 1))):
+            self.check(self.fsdp2, epochs=10, vary=True, seed=seed, micro_batches=2, memory=600)
 
     def test_late(self):
         """Lengths become known when samples are processed: the same batches as from known lengths, each sample processed once."""
