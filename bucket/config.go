@@ -22,7 +22,7 @@ const DefaultMixing = 0.01
 type Config struct {
 	Ranks    int       // 1 to 65536; 0 with Speeds: as many as there are speeds
 	Speeds   []float64 // per rank, above 0, relative; nil: all 1
-	Mixing   *float64  // what random order may add to the epoch: 0 (sorted) to 1; nil: DefaultMixing
+	Mixing   *float64  // about what random order may add to the epoch: 0 (sorted) to 1; nil: DefaultMixing
 	Overlong string    // Refuse (default), Skip, Truncate
 
 	// MicroBatches is the number of batches of the fastest rank in a step, at most 64; that of another rank is in proportion to its

@@ -195,17 +195,6 @@ func TestProperties(t *testing.T) {
 	})
 }
 
-// Samples that cost nothing beside micro-batches that do.
-func TestNothing(t *testing.T) {
-	o := Options{Padded: true, Fixed: 50, Memory: []float64{1, 20}}
-	costs := []float64{100, 1, 0, 0, 0}
-	parts, err := Partition(costs, []float64{.01, 1}, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	check(t, parts, costs, o)
-}
-
 // twin tries all divisions.
 func twin(costs, speeds []float64, o Options) float64 {
 	ranks, steps := len(speeds), max(1, o.MicroBatches)

@@ -51,6 +51,10 @@ class TestPartition(unittest.TestCase):
             parts = partition(v["costs"], v["speeds"], v["counts"], micro_batches=v["micro_batches"], sizes=v["sizes"], memory=v["memory"], padded=v["padded"], fixed=v["fixed"])
             self.assertEqual(parts, v["parts"], k)
 
+    def test_nothing(self):
+        """Samples that cost nothing, in micro-batches that last longer than a share."""
+        self.assertEqual(sorted(sum(sum(partition([100, 1, 0, 0, 0], [.01, 1], padded=True, fixed=50, memory=[1, 20]), []), [])), list(range(5)))
+
     def test_bad(self):
         for words, args, more in (("sample 1 has nan", ([1, float("nan")], [1]), {}), ("sample 0 has -1", ([-1], [1]), {}), ("rank 1 has 0", ([1], [1, 0]), {}),
                                   ("one per rank", ([1], []), {}), ("sizes: 1 of them", ([1, 2], [1]), {"sizes": [1]}), ("equal or free", ([1], [1], "some"), {}),
