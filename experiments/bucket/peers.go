@@ -15,8 +15,7 @@ type peer struct {
 	cut  func(l bucket.Lengths, c bucket.Cost, tokens int, r *rand.Rand) [][]bucket.RankBatch
 }
 
-// peers are the rules of fairseq (with its grouped shuffling and without), transformers' group_by_length, and a plain limit on tokens.
-// lhotse's own sampler is measured by compare.py.
+// peers are fairseq's rules, with its grouped shuffling and without; compare.py has other systems.
 func peers() []peer {
 	return []peer{
 		{"fairseq, default", func(l bucket.Lengths, _ bucket.Cost, tokens int, r *rand.Rand) [][]bucket.RankBatch {
@@ -33,10 +32,6 @@ func peers() []peer {
 		{"fairseq, multiple 1, all steps kept", func(l bucket.Lengths, _ bucket.Cost, tokens int, _ *rand.Rand) [][]bucket.RankBatch {
 			return dealt(byTokens(l, sorted(l), tokens, 1), ranks, false)
 		}},
-		{"fixed max tokens, random order", func(l bucket.Lengths, _ bucket.Cost, tokens int, r *rand.Rand) [][]bucket.RankBatch {
-			return dealt(byTokens(l, permuted(len(l), r), tokens, 1), ranks, false)
-		}},
-		{"HF group_by_length", groupByLength},
 	}
 }
 
@@ -62,25 +57,12 @@ func safeTokens(l bucket.Lengths, c bucket.Cost) int {
 	return least
 }
 
-// numbers are the positions of n samples.
-func numbers(n int) []uint32 {
-	out := make([]uint32, n)
+// sorted are the samples from the shortest on, those of one length in the data set's order.
+func sorted(l bucket.Lengths) []uint32 {
+	out := make([]uint32, len(l))
 	for i := range out {
 		out[i] = uint32(i)
 	}
-	return out
-}
-
-// permuted are the positions of n samples in random order.
-func permuted(n int, r *rand.Rand) []uint32 {
-	out := numbers(n)
-	r.Shuffle(n, func(i, j int) { out[i], out[j] = out[j], out[i] })
-	return out
-}
-
-// sorted are the samples from the shortest on, those of one length in the data set's order.
-func sorted(l bucket.Lengths) []uint32 {
-	out := numbers(len(l))
 	slices.SortStableFunc(out, func(a, b uint32) int { return cmp.Compare(l[a], l[b]) })
 	return out
 }
@@ -119,16 +101,4 @@ func dealt(batches [][]uint32, ranks int, drop bool) (steps [][]bucket.RankBatch
 		}
 	}
 	return steps
-}
-
-// groupByLength sorts within random groups of 50 steps and takes one batch size for all:
-// the largest that fits the longest sample (transformers, LengthGroupedSampler).
-func groupByLength(l bucket.Lengths, c bucket.Cost, _ int, r *rand.Rand) [][]bucket.RankBatch {
-	longest := int(slices.Max(l))
-	size := max(1, c.Cap(longest))
-	order := permuted(len(l), r)
-	for part := range slices.Chunk(order, size*ranks*50) {
-		slices.SortStableFunc(part, func(a, b uint32) int { return int(l[b]) - int(l[a]) })
-	}
-	return dealt(slices.Collect(slices.Chunk(order, size)), ranks, false)
 }

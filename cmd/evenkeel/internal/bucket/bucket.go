@@ -73,7 +73,7 @@ type planCmd struct {
 	Table        string  `help:"Cost table, CSV with length,batch,seconds,peak_bytes (evenkeel.bucket.profile writes one); empty seconds: out of memory." placeholder:"FILE"`
 	Memory       int64   `help:"Memory limit in bytes. Default: the largest peak in the table." placeholder:"BYTES"`
 	PadTo        int     `help:"Lengths are padded to multiples of this, as --pad-to-multiple-of does in collators." placeholder:"N"`
-	Mixing       float64 `help:"What random order may add to an epoch: 0 sorts by length (the shortest epoch, but the same samples share steps); up to 1. Default: ${default}." default:"0.01"`
+	Mixing       float64 `help:"About what random order may add to an epoch: 0 sorts by length (the shortest epoch, but the same samples share steps); up to 1. Default: ${default}." default:"0.01"`
 	MicroBatches int     `help:"Batches of the fastest rank in a step; slower ranks have fewer, or smaller ones. 1: at most one batch a rank. Default: its speed over that of the rank at the lower quartile, at most 8." placeholder:"N"`
 	MaxSamples   int     `help:"Most samples of a step over all ranks." placeholder:"N"`
 	MaxTokens    int     `help:"Most tokens of a step over all ranks, with padding." placeholder:"N"`
