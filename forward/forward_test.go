@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
+	"evenkeel/internal/race"
 	"evenkeel/train"
 	"evenkeel/train/data"
 )
@@ -182,6 +183,14 @@ func runAllOn(t testing.TB, c *Config, net *train.Network, training data.Set, me
 		t.Fatal(err)
 	}
 	return all
+}
+
+// skipRaced skips, under the race detector, tests of numbers: what runs beside something else in them does so in shorter tests.
+func skipRaced(t *testing.T) {
+	t.Helper()
+	if race.Enabled {
+		t.Skip("no race that shorter tests do not have")
+	}
 }
 
 func TestAllProcessorsAgree(t *testing.T) {
@@ -375,6 +384,7 @@ func (s *spiky) Losses(w *Weights, batch train.Batch) ([2]float32, error) {
 
 // Outliers of one pair in one of a hundred steps, the first or a later one, cost no more than chance: the loss at the end is within three standard deviations of six undisturbed ones.
 func TestOutliersDoNotEndLearning(t *testing.T) {
+	skipRaced(t)
 	net := network3(t)
 	training, held := digits(t)
 	c := testConfig(8, 8, 1024)
@@ -428,6 +438,7 @@ func TestConfigValidate(t *testing.T) {
 
 // It learns the digits, more quickly with more directions.
 func TestLearnsDigits(t *testing.T) {
+	skipRaced(t)
 	net := network3(t)
 	_, held := digits(t)
 	right := func(c *Config) float64 {

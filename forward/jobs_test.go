@@ -18,6 +18,7 @@ var jobs = flag.Int("jobs", 10, "random jobs of TestDefaultsDoNotEndAboveTheirSt
 // Random jobs of five kinds of networks and data, with 2 to 8 processors and 1 to 64 examples, do not end above their start by default settings: the mean
 // loss on all that they train on. go test ./forward -run DefaultsDoNotEnd -jobs 300 -timeout 2h
 func TestDefaultsDoNotEndAboveTheirStart(t *testing.T) {
+	skipRaced(t)
 	text, err := os.ReadFile("../docs/reference/forward-protocol.md")
 	if err != nil {
 		t.Fatal(err)

@@ -133,6 +133,7 @@ func TestHeaderNamesTheTensor(t *testing.T) {
 
 // Whatever bit is flipped and wherever the file is cut, it is reported, and no wrong step is applied.
 func TestDamagedLogs(t *testing.T) {
+	skipRaced(t)
 	c := testConfig(4, 2, 130)
 	log, want := logged(t, c)
 	read := func(b []byte) (steps int, hash string, err error) {

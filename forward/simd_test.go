@@ -11,6 +11,7 @@ import (
 
 // A sweep gives what the format's page says, entry by entry, on every path and however it is shared among processors.
 func TestSweepsAreTheFormats(t *testing.T) {
+	skipRaced(t)
 	eachPath(t, func(t *testing.T) {
 		rapid.Check(t, func(t *rapid.T) {
 			key, tensor := rapid.Uint64().Draw(t, "key"), rapid.Uint32().Draw(t, "tensor")
