@@ -122,15 +122,12 @@ func (c *Config) checkDirections(pairs int, bad func(format string, args ...any)
 	}
 }
 
-// DefaultRate proposes a learning rate for a number of weights, which begin FromKey or FromFile. A trial moves every
+// DefaultRate proposes a learning rate for a number of weights. A trial moves every
 // weight by the same amount, so the curvature of the loss along a direction grows with their number; the fourth root was
-// stable for networks of 5,000 to 5,000,000 weights (docs/decisions/0051-a-direction-each.md). Pretrained weights take half.
+// stable for networks of 5,000 to 5,000,000 weights (docs/decisions/0051-a-direction-each.md).
 // Slopes from few examples are mostly those examples' noise, which a step's length does not show.
-func (c *Config) DefaultRate(weights int, initial string) float64 {
+func (c *Config) DefaultRate(weights int) float64 {
 	rate := 0.125 / math.Sqrt(math.Sqrt(float64(weights)))
-	if initial == FromFile {
-		rate /= 2
-	}
 	few := math.Pow(min(1, float64(slices.Min(c.Examples))/8), 0.75)
 	return math.Sqrt(float64(c.Directions)) * rate * few
 }

@@ -60,15 +60,14 @@ func TestPairsShareDirections(t *testing.T) {
 	}
 }
 
-// By hand, for 65,536 weights, whose fourth root is 16: 1/8 over it, times the root of the directions; half where weights come from a file,
-// and (1/8)^(3/4) with 1 example, as 8 are enough.
+// By hand, for 65,536 weights, whose fourth root is 16: 1/8 over it, times the root of the directions, and (1/8)^(3/4) with 1 example, as 8 are enough.
 func TestDefaultRate(t *testing.T) {
 	c := &Config{Directions: 4, Examples: []int{16, 8}}
-	if a, b := c.DefaultRate(1<<16, FromKey), c.DefaultRate(1<<16, FromFile); a != 1.0/64 || b != 1.0/128 {
-		t.Errorf("rates %v and %v, want 1/64 and 1/128", a, b)
+	if got := c.DefaultRate(1 << 16); got != 1.0/64 {
+		t.Errorf("%v, want 1/64", got)
 	}
 	c.Examples[0] = 1
-	if got := c.DefaultRate(1<<16, FromKey); math.Abs(got-1.0/64/math.Pow(2, 2.25)) > 1e-12 { // 8^(3/4)
+	if got := c.DefaultRate(1 << 16); math.Abs(got-1.0/64/math.Pow(2, 2.25)) > 1e-12 { // 8^(3/4)
 		t.Errorf("with 1 example %v", got)
 	}
 }

@@ -69,7 +69,7 @@ func config(processors, directions, steps int, key uint64) *forward.Config {
 	for range processors / 2 {
 		c.Examples = append(c.Examples, 32)
 	}
-	c.LearningRate = c.DefaultRate(4810, forward.FromKey)
+	c.LearningRate = c.DefaultRate(4810)
 	return c
 }
 

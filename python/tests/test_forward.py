@@ -61,7 +61,7 @@ class Formulas(unittest.TestCase):
     def test_what_is_chosen_where_nothing_is_said(self):
         for fields, estimator, directions in (({}, "each", 8), ({"examples": [3, 3, 3, 3]}, "each", 8), ({"examples": [3, 3, 3, 4]}, "pairs", 4), ({"directions": 2}, "pairs", 2), ({"estimator": "pairs"}, "pairs", 4), ({"examples": 20}, "each", 8)):
             c = forward.Config(processors=8, **fields).complete(4096)  # 4096^(1/4) = 8
-            self.assertEqual((c.estimator, c.directions, c.learning_rate), (estimator, directions, math.sqrt(directions) / 128 * min(1, c.examples[0] / 8) ** 0.75), fields)
+            self.assertEqual((c.estimator, c.directions, c.learning_rate), (estimator, directions, math.sqrt(directions) / 64 * min(1, c.examples[0] / 8) ** 0.75), fields)
 
     def test_half_difference_weighted_by_examples(self):
         # D = ((3 - 1) + (2 - 1)) / 4 = 3/4; V = 9/16, x = 1; S = 1 * 1; W = sqrt(4 * 1); f = 0.25 / 2 = 1/8; -1/8 in units of 2^-24

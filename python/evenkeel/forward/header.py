@@ -27,7 +27,7 @@ class Config:
     key: int = None  # seed of all random numbers; default: random
     steps: int = 1000
     epsilon: float = None  # how far a trial moves each weight; default: 0.001, or what prepare() finds for a loss
-    learning_rate: float = 0.0  # default: sqrt(directions) / (16 weights^(1/4)), times (examples / 8)^(3/4) below 8 examples
+    learning_rate: float = 0.0  # default: sqrt(directions) / (8 weights^(1/4)), times (examples / 8)^(3/4) below 8 examples
     schedule: str = "cosine"  # or "constant"
     examples: list | int = 8  # examples of an input, for each pair; a single number is for all pairs
     clip: float = 3.0  # largest slope, in units of the root mean square of the slopes; 0: no limit
@@ -48,7 +48,7 @@ class Config:
         automatic, c.learning_rate = not c.learning_rate, c.learning_rate or 1.0
         c.check()
         if automatic:
-            c.learning_rate = math.sqrt(c.directions) * (0.0625 / math.sqrt(math.sqrt(weights))) * min(1, min(c.examples) / 8) ** 0.75
+            c.learning_rate = math.sqrt(c.directions) * (0.125 / math.sqrt(math.sqrt(weights))) * min(1, min(c.examples) / 8) ** 0.75
         return c
 
     def fields(self):

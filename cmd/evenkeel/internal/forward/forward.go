@@ -38,7 +38,7 @@ type flags struct {
 	Directions   int     `help:"Directions tried in a step; with --estimator pairs a divisor of the number of pairs. Default: one per pair, with --estimator each one per processor. The patent has 1." placeholder:"N"`
 	Steps        int     `help:"Training steps (${default})." default:"2000" placeholder:"N"`
 	Seed         uint64  `help:"Seed of weights, directions and examples (${default})." default:"1" placeholder:"N"`
-	LearningRate float64 `help:"Learning rate; default: the square root of --directions divided by 8 times the fourth root of the number of weights; with --init half of that; less with fewer than 8 examples." placeholder:"R"`
+	LearningRate float64 `help:"Learning rate; default: the square root of --directions divided by 8 times the fourth root of the number of weights; less with fewer than 8 examples." placeholder:"R"`
 	Schedule     string  `help:"Learning rate schedule: constant, or cosine, which falls to 0 at the last step; default: ${default}." default:"cosine" enum:"constant,cosine"`
 	Examples     int     `help:"Examples in each of the two inputs of a step (${default})." default:"32" placeholder:"N"`
 	Cluster      string  `help:"Cluster file: its nodes are the processors, in pairs of the same device, with examples in proportion to their speed; instead of -n." placeholder:"FILE"`
@@ -106,7 +106,7 @@ func (f *flags) header() (h forward.Header, work *setup, weights *forward.Weight
 		return h, nil, nil, err
 	}
 	if c.LearningRate == 0 {
-		c.LearningRate = c.DefaultRate(weights.Len(), initial)
+		c.LearningRate = c.DefaultRate(weights.Len())
 	}
 	h = forward.NewHeader(c, forward.Examples{Count: work.Training.Len(), Hash: work.Task.DataHash}, initial, weights)
 	h.Program, err = json.Marshal(program{Task: &work.Task, StopAfter: f.StopAfter})
