@@ -9,7 +9,8 @@
 //   - A processor has a rank, counted from 0. Ranks 2p and 2p+1 are pair p: the even rank and the odd rank of the pair.
 //     A pair counts in a step as a whole or not at all.
 //   - A direction is a random vector of +1 and -1, one entry for each weight. It is computed from a counter (Philox)
-//     whenever it is needed, and never stored.
+//     whenever it is needed, and never stored. Directions of a step share random signs, so that one sweep over the weights
+//     moves them along all (ring).
 //   - A trial moves all weights by epsilon along a direction. The processor computes the losses of two inputs (two
 //     batches of examples) under these weights, and takes the trial back exactly.
 //   - An estimator says who tries what. With Paired, the even rank of a pair tries a direction and the odd rank its

@@ -26,7 +26,7 @@ const (
 )
 
 // version of header, log and messages: docs/reference/forward-protocol.md.
-const version = 4
+const version = 5
 
 // Header is what all processors of a run agree on.
 type Header struct {
@@ -122,7 +122,7 @@ func (h *Header) Check(w *Weights) error {
 }
 
 const (
-	logMagic       = "EKFWDLG4" // ends in the version
+	logMagic       = "EKFWDLG5" // ends in the version
 	headerHead     = len(logMagic) + 4
 	maxHeaderBytes = 1 << 20
 	chainBytes     = 16

@@ -171,19 +171,19 @@ func TestGather(t *testing.T) {
 	}
 }
 
-// A sweep is shared among processors in whole blocks, evenly to a block, and every entry is swept once.
+// A sweep is shared among processors in whole eights of rows, evenly to an eight, and every entry is swept once.
 func TestInParts(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
 	for _, c := range []struct{ len, parts int }{
 		{10, 1}, {2*partLen - 1, 1}, {2 * partLen, 2}, {3*partLen + 5, 3}, {4 * partLen, 4}, {9 * partLen, 4}, {9*partLen + 777, 4},
 	} {
-		const entries = blockEntries
+		const eight = 8 * rowEntries
 		w := make([]int32, c.len)
 		var mu sync.Mutex
 		var sizes []int
-		inParts(w, func(part []int32, block int) {
+		inParts(w, func(part []int32, row int) {
 			for i := range part {
-				part[i] += int32(block*entries + i + 1)
+				part[i] += int32(row*rowEntries + i + 1)
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -194,9 +194,9 @@ func TestInParts(t *testing.T) {
 				t.Fatalf("%d entries: entry %d was taken for %d", c.len, i, x-1)
 			}
 		}
-		if least, most := slices.Min(sizes), slices.Max(sizes); len(sizes) != c.parts || most-least > c.parts*entries || least == 0 {
+		if least, most := slices.Min(sizes), slices.Max(sizes); len(sizes) != c.parts || most-least > c.parts*eight || least == 0 {
 			t.Errorf("%d entries in parts of %v, want %d", c.len, sizes, c.parts)
-		} else if c.len%(c.parts*entries) == 0 && least != most {
+		} else if c.len%(c.parts*eight) == 0 && least != most {
 			t.Errorf("%d entries in parts of %v, though they divide evenly", c.len, sizes)
 		}
 	}

@@ -10,26 +10,23 @@ func (s stream) fillGo(words *[32]uint32, block, need int) {
 	}
 }
 
-// addWordsGo is addWords in portable Go, for up to 1024 entries.
-func addWordsGo(w []int32, words *[32]uint32, n int32) {
-	for _, word := range words {
+// addRowsGo is addRows in portable Go.
+func addRowsGo(w []int32, words *[32]uint32, ring []int32, from *[8]uint32) {
+	for i := 0; len(w) > 0; i++ {
+		word, window := words[i], ring[from[i/4]:][i%4*32:][:32:32]
 		if len(w) < 32 {
-			for i := range w {
-				w[i] += signed(n, word>>i)
+			for k := range w {
+				w[k] += signed(window[k], word>>k)
 			}
 			return
 		}
 		part := w[:32:32]
-		for i := 0; i < 32; i += 8 { // eight at a time: twice as fast
-			part[i] += signed(n, word)
-			part[i+1] += signed(n, word>>1)
-			part[i+2] += signed(n, word>>2)
-			part[i+3] += signed(n, word>>3)
-			part[i+4] += signed(n, word>>4)
-			part[i+5] += signed(n, word>>5)
-			part[i+6] += signed(n, word>>6)
-			part[i+7] += signed(n, word>>7)
-			word >>= 8
+		for k := 0; k < 32; k += 4 { // four at a time: faster
+			part[k] += signed(window[k], word)
+			part[k+1] += signed(window[k+1], word>>1)
+			part[k+2] += signed(window[k+2], word>>2)
+			part[k+3] += signed(window[k+3], word>>3)
+			word >>= 4
 		}
 		w = w[32:]
 	}

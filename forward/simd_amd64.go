@@ -9,7 +9,7 @@ var hasAVX2 = cpu.X86.HasAVX2
 func philox8AVX2(words *[32]uint32, counter *[4]uint32, key *[2]uint32)
 
 //go:noescape
-func addWordsAVX2(w *int32, words *[32]uint32, n int32)
+func addRowsAVX2(w *int32, words *[32]uint32, ring *int32, from *[8]uint32)
 
 //go:noescape
 func floatsAVX2(dst *float32, src *int32, unit float32, eights int)
@@ -23,13 +23,14 @@ func (s stream) fill(words *[32]uint32, block, need int) {
 	philox8AVX2(words, &[4]uint32{uint32(block), s.tensor, s.direction, s.step}, &s.key)
 }
 
-// addWords adds n to each entry of w whose bit in words is 0, and subtracts it from the others.
-func addWords(w *[1024]int32, words *[32]uint32, n int32) {
-	if !hasAVX2 {
-		addWordsGo(w[:], words, n)
+// addRows adds to up to eight rows of w a window of ring each, from where from says: an entry of it where the entry's bit in words
+// is 0, or else its opposite.
+func addRows(w []int32, words *[32]uint32, ring []int32, from *[8]uint32) {
+	if !hasAVX2 || len(w) < 8*rowEntries {
+		addRowsGo(w, words, ring, from)
 		return
 	}
-	addWordsAVX2(&w[0], words, n)
+	addRowsAVX2(&w[0], words, &ring[0], from)
 }
 
 // floats sets dst to src times unit.

@@ -86,17 +86,17 @@ round:
 #define SIGNS(shifts, offset) \
 	VPSLLVD shifts, Y5, Y6 \
 	VPOR    Y7, Y6, Y6     \
+	VMOVDQU offset(BX), Y8 \
 	VPSIGND Y6, Y8, Y6     \
 	VPADDD  offset(DI), Y6, Y6 \
 	VMOVDQU Y6, offset(DI)
 
-// func addWordsAVX2(w *int32, words *[32]uint32, n int32)
-TEXT ·addWordsAVX2(SB), NOSPLIT, $0-20
+// func addRowsAVX2(w *int32, words *[32]uint32, ring *int32, from *[8]uint32)
+TEXT ·addRowsAVX2(SB), NOSPLIT, $0-32
 	MOVQ         w+0(FP), DI
 	MOVQ         words+8(FP), SI
-	MOVL         n+16(FP), AX
-	VMOVD        AX, X8
-	VPBROADCASTD X8, Y8
+	MOVQ         ring+16(FP), R8
+	MOVQ         from+24(FP), R9
 	VPBROADCASTD ·philox<>+20(SB), Y7
 	VPBROADCASTD ·philox<>+16(SB), Y0
 	VPSUBD       ·lanes<>(SB), Y0, Y0 // 31 to 24: the first byte's bits go to the top
@@ -104,7 +104,12 @@ TEXT ·addWordsAVX2(SB), NOSPLIT, $0-20
 	VPSUBD       Y4, Y0, Y1
 	VPSUBD       Y4, Y1, Y2
 	VPSUBD       Y4, Y2, Y3
-	MOVQ         $32, CX
+	MOVQ         $8, CX
+
+row:
+	MOVL (R9), AX
+	LEAQ (R8)(AX*4), BX
+	MOVQ $4, DX
 
 word:
 	VPBROADCASTD (SI), Y5
@@ -114,8 +119,12 @@ word:
 	SIGNS(Y3, 96)
 	ADDQ $4, SI
 	ADDQ $128, DI
-	DECQ CX
+	ADDQ $128, BX
+	DECQ DX
 	JNZ  word
+	ADDQ $4, R9
+	DECQ CX
+	JNZ  row
 	VZEROUPPER
 	RET
 

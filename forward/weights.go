@@ -147,8 +147,15 @@ func (w *Weights) Values(net *train.Network) *train.Values {
 
 // add adds terms to all tensors.
 func (w *Weights) add(key uint64, terms []term) {
+	rings, entries := map[uint][]*ring{}, ringEntries(w.Len()) // by shift
 	for i, d := range w.data {
-		addTerms(d, key, uint32(i), w.tensors[i].Shift, terms)
+		shift := w.tensors[i].Shift
+		if _, made := rings[shift]; !made {
+			rings[shift] = newRings(key, shift, entries, terms)
+		}
+		for _, r := range rings[shift] {
+			r.add(d, uint32(i))
+		}
 	}
 }
 

@@ -55,9 +55,23 @@ func costs(_ *world) error {
 	if err != nil {
 		return err
 	}
-	c := config(2, 1, steps, 1)
-	c.Examples = []int{examples}
-	p, err := processor(c, net, set, 0, newEcho(0))
+	fmt.Print("| processors | a step over its own forward pass, from fixed point | over one of float32 weights |\n|---|---|---|\n")
+	for _, n := range []int{2, 4, 64} {
+		if err := cost(net, set, n, steps, cold, examples); err != nil {
+			return err
+		}
+	}
+	fmt.Printf("\nMemory allocated to the end of the first pass or step: inference (float32 weights and activations) %.2f MB, a forward-only processor %.2f MB: %.3f of it.\n", inference/1e6, ours/1e6, ours/inference)
+	return nil
+}
+
+// cost prints what a step costs beside a forward pass.
+func cost(net *train.Network, set data.Set, processors, steps, cold, examples int) error {
+	c := config(processors, processors, steps, 1)
+	for p := range c.Examples {
+		c.Examples[p] = examples
+	}
+	p, err := processor(c, net, set, 0, newEcho(processors))
 	if err != nil {
 		return err
 	}
@@ -83,8 +97,7 @@ func costs(_ *world) error {
 	if err := p.Run(context.Background()); err != nil {
 		return err
 	}
-	fmt.Printf("| a step over | median (quartiles) |\n|---|---|\n| its own forward pass, from fixed point | %s |\n| a forward pass of float32 weights | %s |\n", quartiles(own), quartiles(float))
-	fmt.Printf("\nMemory allocated to the end of the first pass or step: inference (float32 weights and activations) %.2f MB, a forward-only processor %.2f MB: %.3f of it.\n", inference/1e6, ours/1e6, ours/inference)
+	fmt.Printf("| %d | %s | %s |\n", processors, quartiles(own), quartiles(float))
 	return nil
 }
 
@@ -95,24 +108,29 @@ func quartiles(x []float64) string {
 	return fmt.Sprintf("%.3f (%.3f to %.3f)", at(0.5), at(0.25), at(0.75))
 }
 
-// echo answers every frame with a partner's, so that one processor runs alone.
+// echo answers every frame of rank 0 with the others', so that one processor runs alone.
 type echo struct {
 	forward.Bus
-	partner forward.Bus
+	others []forward.Bus
 }
 
-func newEcho(rank int) echo {
+func newEcho(processors int) echo {
 	memory := forward.NewMemory()
-	return echo{memory.Reader(rank), memory.Reader(1 - rank)}
+	e := echo{Bus: memory.Reader(0)}
+	for rank := 1; rank < processors; rank++ {
+		e.others = append(e.others, memory.Reader(rank))
+	}
+	return e
 }
 
 func (e echo) Publish(ctx context.Context, frame []byte) error {
 	f, err := forward.DecodeFrame(frame)
-	if err != nil {
-		return err
+	err = errors.Join(err, e.Bus.Publish(ctx, frame))
+	for i, other := range e.others {
+		f.Rank, f.Losses[0] = uint16(i+1), f.Losses[0]+1e-3 // so that all directions move
+		err = errors.Join(err, other.Publish(ctx, f.Encode(nil)))
 	}
-	f.Rank = 1 - f.Rank
-	return errors.Join(e.Bus.Publish(ctx, frame), e.partner.Publish(ctx, f.Encode(nil)))
+	return err
 }
 
 // timedModel keeps the time and the batch of the last forward pass.
@@ -156,7 +174,7 @@ func memories(net *train.Network, set data.Set, examples int) (inference, ours f
 	ours, err = allocated(func() error {
 		c := config(2, 1, 1, 1)
 		c.Examples = []int{examples}
-		p, err := processor(c, net, set, 0, newEcho(0))
+		p, err := processor(c, net, set, 0, newEcho(2))
 		if err != nil {
 			return err
 		}

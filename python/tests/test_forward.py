@@ -241,12 +241,25 @@ class Rounds(unittest.TestCase):
         self.assertEqual(rounds.read_frame(rounds.frame(5, 1, 1, (1e300, -1e300)))[3], (math.inf, -math.inf))
 
 
+def sign(key, d, step, tensor, entry, ring):
+    """A direction's entry, from the page."""
+
+    def word(i, tensor, d):
+        return philox.words(torch.tensor(i // 4), tensor, d, step, key).tolist()[i % 4]
+
+    def s(i, tensor, d):
+        return 1 - 2 * (word(i // 32, tensor, d) >> i % 32 & 1)
+
+    row = entry // 128
+    begin = word(row // 2, tensor, 1) >> 16 * (row % 2) & 0xFFFF
+    return s(entry, tensor, 0) * s((begin + entry % 128) % ring, 2**32 - 1, d)
+
+
 class Directions(unittest.TestCase):
     def test_signs_are_the_bits_of_the_block(self):
-        z = philox.signs(9 << 32 | 5, torch.tensor([0, 2]), torch.tensor([3, 1]), 6, 7)
-        for row, (block, tensor) in enumerate(((0, 3), (2, 1))):
-            words = philox.words(torch.tensor(block), tensor, 6, 7, 9 << 32 | 5).tolist()
-            self.assertEqual(z[row].tolist(), [1 - 2 * (words[i // 32] >> i % 32 & 1) for i in range(128)])
+        words = philox.words(torch.tensor([0, 2]), torch.tensor([3, 1]), 6, 7, 9 << 32 | 5)
+        for row, z in enumerate(philox.signs(words).tolist()):
+            self.assertEqual(z, [1 - 2 * (int(words[i // 32, row]) >> i % 32 & 1) for i in range(128)])
 
     def test_tiles_of_a_large_tensor_are_the_small_ones(self):
         p = [forward.Part("a", torch.randn(700)), forward.Part("b", 300 * torch.randn(300))]
@@ -264,13 +277,12 @@ class Directions(unittest.TestCase):
             weights._KEPT, weights._ROWS = kept, rows
         self.assertEqual(one.hash(), two.hash())
         for i, name in enumerate("ab"):  # entry by entry
-            q = [philox.signs(3, torch.arange(6), torch.full((6,), i), d, s).flatten().tolist() for d, s, _ in moves]
             s = t[i].shift
             for e in (0, 127, 128, 299):
                 want = round(float(p[i].parameter[e]) * 2**24)
                 want = want if s == 0 else (want + (1 << (s - 1))) >> s
-                for (_, _, n), z in zip(moves, q):
-                    want += z[e] * (n if s == 0 else (n + (1 << (s - 1))) >> s)
+                for d, j, n in moves:
+                    want += sign(3, d, j, i, e, 1024) * (n if s == 0 else (n + (1 << (s - 1))) >> s)
                 self.assertEqual(int(one.of(i)[e]), want)
 
     def test_a_tensor_of_large_values(self):
@@ -283,8 +295,7 @@ class Directions(unittest.TestCase):
         # in units of 2^-18, halves up: 2^-18 is one, 2^-19 a half
         self.assertEqual(w.of(0).tolist(), [1000 << 18, 1, 1, -1, round(0.3 * 2**18)])
         w.move([(0, 0, 96)])  # 96 / 64 = 1.5 is two of these units
-        z = philox.signs(3, torch.arange(1), torch.zeros(1, dtype=torch.int64), 0, 0)[0, :5]
-        self.assertEqual((w.of(0) - torch.tensor([1000 << 18, 1, 1, -1, round(0.3 * 2**18)])).tolist(), (2 * z).tolist())
+        self.assertEqual((w.of(0) - torch.tensor([1000 << 18, 1, 1, -1, round(0.3 * 2**18)])).tolist(), [2 * sign(3, 0, 0, 0, e, 128) for e in range(5)])
         w.write()
         self.assertEqual(p.parameter.tolist(), (w.of(0).double() / 2**18).float().tolist())
 

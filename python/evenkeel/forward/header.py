@@ -125,7 +125,7 @@ class Header:
 
 def build(config, count, tensors, frozen):
     """The header of a new run, as JSON. It starts from the present values of the tensors."""
-    h = {"version": 4, "config": config.fields(), "data": {"count": count}, "initial": "file", "tensors": [dataclasses.asdict(t) for t in tensors]}
+    h = {"version": 5, "config": config.fields(), "data": {"count": count}, "initial": "file", "tensors": [dataclasses.asdict(t) for t in tensors]}
     if frozen:
         h["frozen"] = frozen
     return json.dumps(h).encode()
@@ -139,8 +139,8 @@ def parse(raw):
         h = json.loads(raw)
     except ValueError as e:
         raise Refused(f"header: {e}") from None
-    if type(h) is not dict or h.get("version") != 4:
-        raise Refused(f"header: version {h.get('version') if type(h) is dict else None!r}; this program knows version 4")
+    if type(h) is not dict or h.get("version") != 5:
+        raise Refused(f"header: version {h.get('version') if type(h) is dict else None!r}; this program knows version 5")
     config = _config(h.get("config"))
     if h.get("initial") not in ("key", "file"):
         raise Refused(f"initial: {h.get('initial')!r} must be key or file")

@@ -30,18 +30,22 @@ def _constants(device):
     return torch.tensor([0xD2511F53, 0xCD9E8D57], device=device)
 
 
-def signs(key, blocks, tensors, d, step):
-    """Entries of direction d of a step, as int16 rows of 128. Row r has the entries of tensor tensors[r] from 128 * blocks[r] on."""
-    w = words(blocks, tensors, d, step, key).movedim(0, -1)
-    w = ((w ^ 1 << 31) - (1 << 31)).int()  # the same 32 bits in half of the memory
-    z = w[..., None] >> torch.arange(32, dtype=torch.int32, device=w.device)
-    return z.bitwise_and_(1).mul_(-2).add_(1).to(torch.int16).flatten(-2)
+def signs(words):
+    """The signs of words, as int32 rows of 128: 1 for a bit of 0, the lowest first, else -1."""
+    w = words.movedim(0, -1).to(torch.int32)  # the same 32 bits
+    z = w[..., None] << torch.arange(31, -1, -1, dtype=torch.int32, device=w.device)
+    return z.bitwise_right_shift_(31).bitwise_or_(1).flatten(-2)
+
+
+def numbers(words):
+    """The 16-bit numbers of words, along a last dimension of 8."""
+    w = words.movedim(0, -1)
+    return torch.stack((w & 0xFFFF, w >> 16), -1).flatten(-2)
 
 
 def uniform(key, count, tensor):
     """The numbers of a tensor's first values, from -65535 to 65535."""
-    w = words(torch.arange(-(-count // 8)), tensor, 0, 2**32 - 1, key).t()
-    return 2 * torch.stack((w & 0xFFFF, w >> 16), -1).flatten()[:count] - 0xFFFF
+    return 2 * numbers(words(torch.arange(-(-count // 8)), tensor, 0, 2**32 - 1, key)).flatten()[:count] - 0xFFFF
 
 
 def examples(key, count, positions):

@@ -9,7 +9,7 @@ from .header import MAX_HEADER, Refused
 from .rounds import BLOCK
 from .step import Step
 
-MAGIC = b"EKFWDLG4"
+MAGIC = b"EKFWDLG5"
 _TAIL = struct.Struct("<QQQd4d32s16s")  # position, prompt, last, V, scale, best, its error, mean, weights, chain
 _NAN = struct.pack("<Q", 0x7FF8000000000001)
 

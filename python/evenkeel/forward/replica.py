@@ -121,7 +121,7 @@ class Replica:
         def one(values):
             return torch.func.functional_call(call, {f"model.{n}": v for n, v in values.items()}, ())
 
-        return torch.vmap(one)({n: torch.stack([t[n] for t in trials]) for n in trials[0]}).tolist()
+        return torch.vmap(one)({n: torch.stack([t.pop(n) for t in trials]) for n in list(trials[0])}).tolist()
 
     def finish(self):
         """Writes the weights to the parameters, and checks that the run has changed nothing else."""

@@ -9,7 +9,8 @@ from . import philox
 from .header import Refused, Tensor
 
 _ROWS = 1 << 11  # rows of 128 entries that are moved at a time, to limit memory
-_KEPT = 1 << 18  # entries of directions that are cached
+_KEPT = 1 << 20  # signs of rows that are kept for the next sweep of a step
+_RING = 1 << 12  # signs of a direction, at most
 _LIMIT = 1 << 30  # largest entry
 
 
@@ -38,20 +39,29 @@ class Weights:
     """The entries of all parts in one int32 tensor. Each part is padded to whole rows of 128, so that directions apply row by row."""
 
     def __init__(self, parts, tensors, key, directions):
-        self.parts, self.tensors, self._key, self._count, self._cache = parts, tensors, key, directions, {}
+        self.parts, self.tensors, self._key, self._cache, self._back = parts, tensors, key, {}, []
         device = parts[0].parameter.device
-        rows, which = [], []
-        self._at, at = [], 0
-        for i, t in enumerate(tensors):
-            n = -(-t.size() // 128)
-            rows.append(torch.arange(n, device=device))
-            which.append(torch.full((n,), i, device=device, dtype=torch.int64))
-            self._at.append(128 * at)
-            at += n
-        self._rows, self._which = torch.cat(rows), torch.cat(which)
-        shifts = {t.shift for t in tensors}
-        self._shift = shifts.pop() if len(shifts) == 1 else torch.tensor([t.shift for t in tensors], device=device)[self._which][:, None]
-        self.entries = torch.zeros(at, 128, dtype=torch.int32, device=device)
+        rows = [-(-t.size() // 128) for t in tensors]
+        eights = [-(-n // 8) for n in rows]
+        self._at = [128 * sum(rows[:i]) for i in range(len(rows))]
+
+        def counters(counts, tensors, direction):
+            number = torch.cat([torch.arange(n, device=device) for n in counts])
+            tensor = torch.tensor(tensors, device=device).repeat_interleave(torch.tensor(counts, device=device))
+            return torch.stack((number, tensor, torch.full_like(number, direction)))
+
+        self._rows = counters(rows, range(len(rows)), 0)
+        self._length = 128
+        while self._length < min(_RING, sum(t.size() for t in tensors)):
+            self._length *= 2
+        rings = [counters([self._length // 128], [2**32 - 1], d) for d in range(directions)]
+        self._few = [torch.cat(rings, 1), counters(eights, range(len(rows)), 1)]  # what a step needs besides
+        first = torch.tensor([8 * sum(eights[:i]) for i in range(len(rows))], device=device)
+        self._number = first[self._rows[1]] + self._rows[0]  # of a row among those of all eights
+        self._shifts = sorted({t.shift for t in tensors})
+        ring = torch.tensor([self._shifts.index(t.shift) * (self._length + 128) for t in tensors], device=device)
+        self._ring = ring[self._rows[1]]  # where the ring of a row's shift begins
+        self.entries = torch.zeros(sum(rows), 128, dtype=torch.int32, device=device)
 
     def of(self, i):
         """A flat view of the entries of tensor i."""
@@ -70,33 +80,46 @@ class Weights:
             if digest(e) != t.hash:
                 raise Refused(f"tensor {i} {t.name!r}: hash {t.hash!r} in the run, {digest(e)!r} here; start from the same weights")
 
-    def _along(self, d, step):
-        """A direction, if the weights are few. All directions of a step are computed together and cached, because trials and moves need them."""
+    def _of_step(self, step):
+        """A step's rings, where the windows of rows begin on them, and the rows' signs if they are few."""
         if step not in self._cache:
-            if len(self._cache) * self._count * self.entries.numel() >= _KEPT:
+            if len(self._cache) > 1:
                 self._cache.clear()
-            all_ = torch.arange(self._count, device=self.entries.device)[:, None]
-            self._cache[step] = philox.signs(self._key, self._rows[None], self._which[None], all_, step)
-        return self._cache[step][d]
+            need = self._few + [self._rows] * (self.entries.numel() <= _KEPT)
+            words = philox.words(*torch.cat(need, 1), step, self._key).split([n.shape[1] for n in need], 1)
+            begin = philox.numbers(words[1]).flatten()[self._number] % self._length + self._ring
+            self._cache[step] = philox.signs(words[0]).view(-1, self._length), begin, *map(philox.signs, words[2:])
+        return self._cache[step]
 
-    def move(self, amounts, sign=1):
-        """Adds amounts, (direction, step, amount) each, to the entries; with the sign -1 takes them back."""
-        small = self._count * self.entries.numel() <= _KEPT
-        for a in range(0, len(self._rows), len(self._rows) if small else _ROWS):
-            cut = slice(None) if small else slice(a, a + _ROWS)
-            for d, step, n in amounts:
-                z = self._along(d, step) if small else philox.signs(self._key, self._rows[cut], self._which[cut], d, step)
-                s = self._shift if isinstance(self._shift, int) else self._shift[cut]
-                self.entries[cut] += z.int() * (sign * near(n, s))
+    def _add(self, moves):
+        """Adds moves, (direction, step, amount, sign) each, to the entries, those of a step in one sweep. With the sign -1 an amount is taken back."""
+        for step in sorted({m[1] for m in moves}):
+            rings, begin, *signs = self._of_step(step)
+            here = [m for m in moves if m[1] == step]
+            along = rings[[m[0] for m in here]]
+            sums = [(along * torch.tensor([[m[3] * near(m[2], s)] for m in here], device=rings.device)).sum(0).int() for s in self._shifts]
+            windows = torch.cat([x for ring in sums for x in (ring, ring[:128])]).unfold(0, 128, 1)
+            each = len(begin) if signs else _ROWS
+            for a in range(0, len(begin), each):
+                cut = slice(a, a + each)
+                z = signs[0] if signs else philox.signs(philox.words(*self._rows[:, cut], step, self._key))
+                self.entries[cut].addcmul_(z, windows[begin[cut]])
+
+    def move(self, amounts):
+        """Adds amounts, (direction, step, amount) each, to the entries, and takes the trial back, if there is one."""
+        self._add([(*a, 1) for a in amounts] + self._back)
+        self._back = []
+
+    def attempt(self, trial):
+        """Adds the amounts of a trial, until the next move or trial takes it back exactly."""
+        self._add([(*a, 1) for a in trial] + self._back)
+        self._back = [(*a, -1) for a in trial]
 
     def values(self, trial=()):
-        """The parameters with the weights plus the amounts of a trial, which is taken back exactly: (part, tensor) each."""
-        self.move(trial)
-        try:
-            for i, (p, t) in enumerate(zip(self.parts, self.tensors)):
-                yield p, p.value(self.of(i).float() * 2.0 ** (t.shift - 24))
-        finally:
-            self.move(trial, -1)
+        """The parameters with the weights plus the amounts of a trial: (part, tensor) each."""
+        self.attempt(trial)
+        for i, (p, t) in enumerate(zip(self.parts, self.tensors)):
+            yield p, p.value(self.of(i).float() * 2.0 ** (t.shift - 24))
 
     @torch.no_grad()
     def write(self, trial=()):
@@ -113,6 +136,7 @@ class Weights:
 
     def hash(self):
         """The hash of all entries."""
+        self.move([])
         h = hashlib.sha256()
         for i in range(len(self.tensors)):
             h.update(_bytes(self.of(i)))
