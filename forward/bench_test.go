@@ -1,16 +1,26 @@
 package forward
 
 import (
+	"fmt"
 	"testing"
 
 	"evenkeel/train"
 )
 
+// Moves along one direction and along many.
 func BenchmarkSweep(b *testing.B) {
-	w := make([]int32, 1<<22)
-	b.SetBytes(4 * int64(len(w)))
-	for i := range b.N {
-		addTerms(w, 1, 0, 0, []term{{step: uint32(i), plus: 1000}})
+	for _, directions := range []int{1, 4, 64} {
+		b.Run(fmt.Sprint(directions), func(b *testing.B) {
+			w := make([]int32, 1<<22)
+			b.SetBytes(4 * int64(len(w)))
+			for i := range b.N {
+				var terms []term
+				for d := range directions {
+					terms = append(terms, term{step: uint32(i), direction: uint32(d), plus: int64(1000 + d)})
+				}
+				addTerms(w, 1, 0, 0, terms)
+			}
+		})
 	}
 }
 

@@ -50,18 +50,18 @@ func costs(_ *world) error {
 	if err != nil {
 		return err
 	}
-	const steps, examples, cold = 200, 16, 5
+	const steps, examples, cold = 100, 16, 5
 	inference, ours, err := memories(net, set, examples) // first, so that tables that are made once count
 	if err != nil {
 		return err
 	}
+	fmt.Printf("Memory allocated to the end of the first pass or step: inference (float32 weights and activations) %.2f MB, a forward-only processor %.2f MB: %.3f of it.\n\n", inference/1e6, ours/1e6, ours/inference)
 	fmt.Print("| processors | a step over its own forward pass, from fixed point | over one of float32 weights |\n|---|---|---|\n")
 	for _, n := range []int{2, 4, 64} {
 		if err := cost(net, set, n, steps, cold, examples); err != nil {
 			return err
 		}
 	}
-	fmt.Printf("\nMemory allocated to the end of the first pass or step: inference (float32 weights and activations) %.2f MB, a forward-only processor %.2f MB: %.3f of it.\n", inference/1e6, ours/1e6, ours/inference)
 	return nil
 }
 
