@@ -34,9 +34,7 @@ func TestTutorialPyTorch(t *testing.T) {
 	}
 	t.Parallel()
 	python := pytorch.Python(t)
-	for _, page := range []string{"pytorch-sizes.md", "pytorch-job.md"} {
-		t.Run(page, func(t *testing.T) { follow(t, tutorials+page, python) })
-	}
+	t.Run("pytorch-job.md", func(t *testing.T) { follow(t, tutorials+"pytorch-job.md", python) })
 	t.Run("forward-lora.md", func(t *testing.T) { // half as many steps
 		page, err := os.ReadFile(tutorials + "forward-lora.md")
 		if err != nil {

@@ -2,10 +2,12 @@ package main
 
 import (
 	"fmt"
+	"sync"
 	"time"
 
 	"evenkeel/forward"
 	"evenkeel/internal/stats"
+	"evenkeel/train"
 )
 
 // absent shows the cost of absent or slow pairs.
@@ -50,4 +52,25 @@ func (w *world) absent() error {
 	fmt.Printf("\nOne pair of four three times as slow as the others (40 and 120 ms a forward pass, emulated), 256 steps: it counted in %.2f of them, %d times late; a step took %.0f ms. The other pairs were absent in %d, %d and %d steps.\n",
 		1-float64(slow.Missed)/256, slow.Late, time.Since(begun).Seconds()/256*1000, others[0], others[1], others[2])
 	return nil
+}
+
+// device computes one forward pass after the other; each takes the time pass.
+type device struct {
+	mu   sync.Mutex
+	pass time.Duration
+}
+
+// onDevice is a model on an emulated device: it waits until the device would be done.
+type onDevice struct {
+	forward.Model
+	device *device
+}
+
+func (m *onDevice) Losses(w *forward.Weights, b train.Batch) ([2]float32, error) {
+	m.device.mu.Lock()
+	defer m.device.mu.Unlock()
+	begun := time.Now()
+	l, err := m.Model.Losses(w, b)
+	time.Sleep(m.device.pass - time.Since(begun))
+	return l, err
 }

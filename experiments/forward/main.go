@@ -2,7 +2,6 @@
 //
 //	go run ./experiments/forward -part peers        # MeZO, FZOO and an evolution strategy at equal forward passes
 //	go run ./experiments/forward -part long         # a long run, and back-propagation
-//	go run ./experiments/forward -part scale        # eight processors and one
 //	go run ./experiments/forward -part absent       # absent or slow pairs
 //	go run ./experiments/forward -part agreement    # the same weights in processes, builds and replays; bytes sent
 //	go run ./experiments/forward -part costs        # time and memory of a step, on an idle machine
@@ -25,17 +24,17 @@ import (
 )
 
 var parts = map[string]func(*world) error{
-	"peers": (*world).peers, "long": (*world).long, "scale": (*world).scale, "absent": (*world).absent, "agreement": (*world).agreement, "costs": costs,
+	"peers": (*world).peers, "long": (*world).long, "absent": (*world).absent, "agreement": (*world).agreement, "costs": costs,
 }
 
 func main() {
-	part := flag.String("part", "", "peers, long, scale, absent, agreement or costs")
+	part := flag.String("part", "", "peers, long, absent, agreement or costs")
 	steps := flag.Int("steps", 10_000, "steps of parts long and agreement")
 	flag.Parse()
 	program.Main(func(ctx context.Context) error {
 		run := parts[*part]
 		if run == nil {
-			return errors.New("-part: peers, long, scale, absent, agreement or costs")
+			return errors.New("-part: peers, long, absent, agreement or costs")
 		}
 		w := &world{ctx: ctx, steps: *steps}
 		digits, err := data.Digits()
