@@ -197,12 +197,12 @@ func (r *refiner) transfers(d *draft) []move {
 	return all
 }
 
-// amounts are numbers of devices to move at a time: multiples of step, at most have.
+// amounts are numbers of devices to move at a time: all there are, or multiples of step.
 func (r *refiner) amounts(class, have, step int) []int {
 	per := r.model.Classes()[class].PerMachine
 	var all []int
 	for _, n := range []int{step, 2 * step, 4 * step, per, 2 * per, have / 2, have} {
-		if n > 0 && n <= have && n%step == 0 {
+		if n == have || n > 0 && n < have && n%step == 0 {
 			all = append(all, n)
 		}
 	}

@@ -2,10 +2,14 @@ package refine
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
+
+	"gotest.tools/v3/golden"
 
 	"evenkeel/planner/costmodel"
 	"evenkeel/planner/internal/invented"
@@ -119,6 +123,104 @@ func TestMovesMakePlans(t *testing.T) {
 	if plans < 1000 {
 		t.Errorf("only %d plans", plans)
 	}
+}
+
+// text writes what moves change: of each stage its last layer, its groups (class, replicas, degree, samples more) and each layer's strategy.
+func (d *draft) text() string {
+	text := fmt.Sprintf("%d upward %v", d.micro, d.upward)
+	for _, s := range d.stages {
+		text += fmt.Sprintf(" | %d", s.to)
+		for _, g := range s.groups {
+			text += fmt.Sprintf(" %c%dx%d%+d", 'a'+g.class, g.replicas, g.tensor, g.more)
+		}
+		for _, y := range s.strategies {
+			text += fmt.Sprintf(" %c%d", y.Sharding[0], y.Tensor)
+		}
+	}
+	return text
+}
+
+// All that one move makes of two drafts, by hand; of plans of at least 2 stages and at most 4.
+func TestMovesByHand(t *testing.T) {
+	iv, err := invented.New(rand.New(rand.NewPCG(3, 25)), 9)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := costmodel.Options{GlobalBatches: []int{8}, LeastStages: 2, MostStages: 4, Checkpoint: "never", Shardings: []costmodel.Sharding{costmodel.Replicated}}
+	m, err := costmodel.New(iv.Profile, iv.Topology.WithMemory(1e6), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &refiner{model: m, micros: []int{1, 2, 4, 8}, memory: &memory{pool: []int{12, 4}, tensors: [][]int{{1, 2, 4}, {1, 2}}}}
+	none := func(degrees ...int) (all []costmodel.Strategy) {
+		for _, t := range degrees {
+			all = append(all, costmodel.Strategy{Tensor: t, Sharding: costmodel.Replicated})
+		}
+		return all
+	}
+	var text strings.Builder
+	for _, d := range []*draft{
+		{micro: 4, stages: []part{{2, []team{{0, 3, 2, 0}}, none(0, 0)}, {4, []team{{0, 1, 4, 1}, {1, 2, 1, -1}}, none(0, 0)}}},
+		{micro: 2, stages: []part{{1, []team{{0, 1, 4, 0}}, none(0)}, {3, []team{{1, 1, 2, 0}}, none(1, 0)}, {4, []team{{0, 2, 1, 0}}, none(0)}}},
+	} {
+		var all []string
+		for _, move := range slices.Concat(r.moves(d)...) {
+			if next := d.clone(); move(next) {
+				all = append(all, next.text())
+			}
+		}
+		slices.Sort(all)
+		fmt.Fprintf(&text, "of %s:\n%s\n\n", d.text(), strings.Join(slices.Compact(all), "\n"))
+	}
+	golden.Assert(t, text.String(), "moves.golden")
+
+	r = &refiner{known: map[*costmodel.Model]*memory{}}
+	r.take(&refinement{model: m, batch: 8})
+	for more := range 2 { // samples more than would finish first
+		d := &draft{micro: 6, stages: []part{{len(m.Layers()), []team{{0, 1, 1, more}, {1, 1, 1, -more}}, none(make([]int, len(m.Layers()))...)}}}
+		stages, ok := r.place(d)
+		if !ok {
+			t.Fatal("no place")
+		}
+		text.WriteString(fmt.Sprint(stages[0].Groups[0].Shares, stages[0].Groups[1].Shares))
+	}
+	if got := text.String(); !strings.HasSuffix(got, "[4] [2][5] [1]") {
+		t.Errorf("shares %s", got[len(got)-14:])
+	}
+}
+
+// A draft that fits memory, or is nearer to it, is better than one that is quicker; how far each device is above its memory counts.
+func TestDraftsThatDoNotFit(t *testing.T) {
+	if fits, quick := (&draft{price: 2}), (&draft{price: 1, over: 0.5}); !fits.beats(quick) || quick.beats(fits) {
+		t.Error("a quicker plan that does not fit is better")
+	}
+	m, p := found(t, rand.New(rand.NewPCG(0, 25)))
+	for seed := uint64(1); p == nil || len(p.Stages) < 2; seed++ {
+		m, p = found(t, rand.New(rand.NewPCG(seed, 25)))
+	}
+	each(1, func(r *refiner, _ int) {
+		small := &Plan{p.Model.WithMemory(1e-3), p.GlobalBatch, p.MicroBatch, p.Stages}
+		r.take(&refinement{model: small.Model, batch: p.GlobalBatch})
+		d := r.draft(small)
+		stages, _ := r.place(d)
+		cost, err := small.Model.Price(p.GlobalBatch, d.micro, stages)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, devices := 0.0, 0
+		for _, s := range cost.Stages {
+			for _, u := range s.Memory {
+				want += u.Peak()/u.Limit - 1
+				devices++
+			}
+		}
+		if devices < 2 || math.Abs(d.over/want-1) > 1e-9 {
+			t.Errorf("%d groups are above their memory by %v, counted %v", devices, want, d.over)
+		}
+		if better := Run(context.Background(), m, []Plan{*small}, func(int, int) {}); len(better) > 0 {
+			t.Errorf("a plan that does not fit: %+v", better)
+		}
+	})
 }
 
 // Devices come and go as whole replicas, in at most MaxGroups groups.

@@ -3,6 +3,7 @@ package refine
 import (
 	"cmp"
 	"context"
+	"math"
 	"math/bits"
 	"math/rand/v2"
 	"runtime"
@@ -167,7 +168,7 @@ func microBatches(m *costmodel.Model, batch int) []int {
 	return slices.DeleteFunc(costmodel.Divisors(batch), func(b int) bool { return b > most })
 }
 
-// improve descends from random changes of the best draft, and returns the best draft found.
+// improve descends from random changes of the best draft, also where they no longer fit memory, and returns the best draft found.
 func (r *refiner) improve(ctx context.Context, best *draft) *draft {
 	for r.left > 0 && ctx.Err() == nil {
 		d := best.clone()
@@ -178,7 +179,7 @@ func (r *refiner) improve(ctx context.Context, best *draft) *draft {
 			}
 		}
 		r.left--
-		if r.value(d); d.over > best.over {
+		if r.value(d); math.IsInf(d.price, 1) {
 			continue
 		}
 		if d = r.descend(ctx, d); d.beats(best) {
