@@ -7,6 +7,7 @@ import sys
 from argparse import Namespace
 
 import torch
+import torch._dynamo  # AdamW imports it when it is first used; it takes long, and is done before ranks are forked
 import torch.distributed as dist
 
 from evenkeel.plan import Layout, model, processes, reference
