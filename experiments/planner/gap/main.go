@@ -22,6 +22,7 @@ func main() {
 	set := flag.String("set", "mixed", "mixed, plain, large or example")
 	jobs := flag.Int("jobs", 0, "how many of the set; 0: all")
 	first := flag.Int("first", 0, "number of the first")
+	bound := flag.Bool("bound", true, "bound the plans; without, the bound is 0")
 	flag.Parse()
 	sum, n := 0.0, 0
 	fmt.Print("| job | layers | devices | plan, s | bound, s | of it | search, s | MiB |\n|---|---|---|---|---|---|---|---|\n")
@@ -35,18 +36,18 @@ func main() {
 			break
 		}
 		start := time.Now()
-		r, err := j.Search(context.Background(), planner.SearchOptions{Bound: true})
+		r, err := j.Search(context.Background(), planner.SearchOptions{Bound: *bound})
 		took := time.Since(start).Seconds()
 		if err != nil {
 			log.Printf("%s: %v", name, err)
 			continue
 		}
 		batch := float64(r.Plan.GlobalBatch)
-		seconds, bound := r.Plan.Predicted.Simulated, r.LowerBound*batch
+		seconds, least := r.Plan.Predicted.Simulated, r.LowerBound*batch
 		var memory runtime.MemStats
 		runtime.ReadMemStats(&memory)
-		fmt.Printf("| %s | %d | %d | %.5g | %.5g | %.3f | %.2f | %d |\n", name, len(j.Profile.Layers), devices(r.Plan), seconds, bound, bound/seconds, took, memory.Sys>>20)
-		sum += math.Log(bound / seconds)
+		fmt.Printf("| %s | %d | %d | %.7g | %.5g | %.3f | %.2f | %d |\n", name, len(j.Profile.Layers), devices(r.Plan), seconds, least, least/seconds, took, memory.Sys>>20)
+		sum += math.Log(least / seconds)
 		n++
 	}
 	fmt.Printf("\n%d jobs; geometric mean of bound over plan: %.4f\n", n, math.Exp(sum/float64(n)))
