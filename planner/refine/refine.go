@@ -33,7 +33,7 @@ type memory struct {
 }
 
 // refinements is the number of plans priced for 32 layers on 25 devices. It falls with more layers, and with fewer devices, down
-// to a tenth.
+// to three tenths.
 const refinements = 200000
 
 // Plan is a plan as refining takes and returns it.
@@ -60,7 +60,7 @@ func Run(ctx context.Context, job *costmodel.Model, plans []Plan, progress func(
 	if ctx.Err() != nil {
 		hurry(context.WithoutCancel(ctx), all, hurried*32/max(32, layers))
 	} else {
-		prices := refinements * 32 / max(32, layers) / len(plans) * min(800, max(80, layers*job.Count())) / 800
+		prices := refinements * 32 / max(32, layers) / len(plans) * min(800, max(240, layers*job.Count())) / 800
 		last, done := min(finalists, len(all)), 0
 		var mu sync.Mutex
 		search := func(prices int) func(*refiner, int) {
