@@ -15,7 +15,7 @@ import (
 var (
 	bruteJobs   = flag.Int("brute-jobs", 0, "random jobs of which every plan is tried; 0: those whose quickest plans are hardest to find")
 	bruteFirst  = flag.Int("brute-first", 0, "number of the first of them")
-	machineJobs = flag.Int("machine-jobs", 3, "random jobs over small machines of which every plan is tried")
+	machineJobs = flag.Int("machine-jobs", 6, "random jobs over small machines of which every plan is tried")
 )
 
 // bruteJob draws a job of up to 4 layers on up to 6 devices of up to 3 classes, whose computing and exchange take about as long.
