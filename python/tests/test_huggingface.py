@@ -290,6 +290,8 @@ class TestTrainer(unittest.TestCase):
                 dist.broadcast_object_list(folder)
                 whole = Job(self, case, folder[0], save_strategy="steps", save_steps=2, eval_strategy="steps", eval_steps=3)
                 out = whole.trainer.train()
+                if rank == 0:  # it saves alone, and has announced it
+                    self.assertGreater(whole.trainer.evenkeel._pauses._seconds["save"], 0)
                 steps = 2 * -(-LENGTH // (EACH * RANKS))
                 self.assertEqual((out.global_step, whole.trainer.state.max_steps), (steps, steps))
                 self.assertGreaterEqual(sum("eval_loss" in h for h in whole.trainer.state.log_history), steps // 3)

@@ -44,18 +44,21 @@ class TestDivision(unittest.TestCase):
         self.assertEqual(plans.at(5).shares, [1, 19])
         plans.delay([Did(1.0, 10, 1, drawn=5), Did(0.0, 0, 0, drawn=4, pause=3.0, pause_before=6)])  # it was not measured
         self.assertEqual(plans.at(6).shares, [5, 15])
+        plans.delay([Did(1.0, 10, 1, input=1.0, drawn=5, pause=0.8, pause_before=7), Did(1.0, 10, 1, drawn=5, pause=0.4, pause_before=8)])
+        self.assertEqual([plans.at(n).shares for n in (6, 7, 8)], [[5, 15], [2, 18], [6, 14]])
         plans.delay([Did(1.0, 10, 1, drawn=5), Did(1.0, 10, 1, drawn=5)])  # taken back
         self.assertEqual(plans.at(6).shares, [5, 15])
 
     def test_measures(self):
         p = pauses.Pauses()
-        p.began(1, 0.1)
+        p.began(0, 0.1)
+        p.began(1, 3.0)  # a pause that was not announced
         p.expect("save", 3, 0.0)
         p.expect("evaluate", 4, 2.0)
         self.assertEqual([p.next(n) for n in (1, 2, 3, 4)], [(0.0, 3), (0.0, 3), (2.0, 4), (0.0, 0)])
         p.began(3, 0.6)
         p.expect("save", 9, 7.0)
-        self.assertAlmostEqual(p.next(4)[0], 0.5)
+        self.assertAlmostEqual(p.next(4)[0], 0.48)
         p.began(9, 0.05)  # it did not come
         p.expect("save", 12, 0.0)
         self.assertEqual(p.next(9), (0.0, 12))
