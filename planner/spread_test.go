@@ -18,7 +18,7 @@ import (
 func TestSearchesAllSpreads(t *testing.T) {
 	slow.Skip(t)
 	found := map[string]int{}
-	for seed := range uint64(18) {
+	for seed := range uint64(30) {
 		rng := rand.New(rand.NewPCG(seed, 71))
 		v, err := invented.New(rng, 5)
 		if err != nil {
@@ -42,7 +42,7 @@ func TestSearchesAllSpreads(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		r, err := job.Search(context.Background(), SearchOptions{})
+		r, err := job.Search(context.Background(), SearchOptions{Bound: true})
 		if err != nil {
 			continue
 		}
@@ -66,7 +66,7 @@ func TestSearchesAllSpreads(t *testing.T) {
 			if err != nil {
 				t.Fatalf("seed %d, %+v: %v", seed, s, err)
 			}
-			one, err := k.Search(context.Background(), SearchOptions{})
+			one, err := k.Search(context.Background(), SearchOptions{Bound: true})
 			if err == nil && (one.Plan.spread() != s || one.Plan.Predicted.Simulated < best*0.99) {
 				t.Errorf("seed %d: %+v takes %v, found was %v", seed, s, one.Plan.Predicted.Simulated, best)
 			}
@@ -77,7 +77,7 @@ func TestSearchesAllSpreads(t *testing.T) {
 			t.Errorf("seed %d: %v, %v", seed, p, err)
 		}
 	}
-	if found["context"] < 3 || found["experts"] < 3 || found["alone"] < 12 {
+	if found["context"] < 3 || found["experts"] < 3 || found["alone"] < 20 {
 		t.Errorf("found %v: the test sees too little", found)
 	}
 }

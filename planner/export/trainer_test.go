@@ -19,7 +19,7 @@ import (
 func TestFoundForTrainers(t *testing.T) {
 	found, compared, jobs := map[string]int{}, 0, 24
 	if os.Getenv("EVENKEEL_SLOW") != "" {
-		jobs = 60
+		jobs = 120
 	}
 	for seed := range uint64(jobs) {
 		rng := rand.New(rand.NewPCG(seed, 5))

@@ -12,7 +12,7 @@ import torch
 
 import evenkeel
 import test_tuner
-from evenkeel.tuner import client, pauses, sample_order
+from evenkeel.tuner import Usage, client, pauses, sample_order
 from evenkeel.tuner.round_vector import Did
 
 
@@ -29,6 +29,7 @@ class TestDivision(unittest.TestCase):
             def ends(of):
                 return max((n + d) / s for n, d, s in zip(of, late, shares) if s)
 
+            self.assertLessEqual(ends(shares) - ends(found), 1 + 1e-9)  # a pause is worth a round at most
             self.assertEqual(sum(found), sum(shares))
             self.assertEqual([n > 0 for n in found], [s > 0 for s in shares])
             self.assertAlmostEqual(ends(found), ends(tried))
@@ -36,32 +37,41 @@ class TestDivision(unittest.TestCase):
 
     def test_only_what_nobody_has_drawn(self):
         plans = sample_order.Plans(client.Plan(1, [10, 10], [5, 5]))
-        plans.delay([Did(1.0, 10, 1, drawn=3, pause=0.6, pause_before=5), Did(1.0, 10, 1, drawn=4)])
+        plans.delay([Did(1.0, 10, 1, drawn=3, pause=0.6, pause_before=5), Did(1.0, 10, 1, drawn=4)], 4)
         self.assertEqual([plans.at(n).shares for n in (4, 5, 6)], [[10, 10], [7, 13], [10, 10]])
+        self.assertEqual([plans.at(n).number for n in (4, 5, 6)], [1, 0, 1])  # the service refuses reports of sizes that it did not hand out
         plans.adopt(client.Plan(2, [5, 15], [5, 5]), 4, 4)
         self.assertEqual([plans.at(n).shares for n in (4, 5, 6)], [[10, 10], [1, 19], [5, 15]])
-        plans.delay([Did(1.0, 10, 1, drawn=5, pause=0.2, pause_before=5), Did(1.0, 10, 1, drawn=4)])
+        plans.delay([Did(1.0, 10, 1, drawn=5, pause=0.2, pause_before=5), Did(1.0, 10, 1, drawn=4)], 4)
         self.assertEqual(plans.at(5).shares, [1, 19])
-        plans.delay([Did(1.0, 10, 1, drawn=5), Did(0.0, 0, 0, drawn=4, pause=3.0, pause_before=6)])  # it was not measured
+        plans.delay([Did(1.0, 10, 1, drawn=5), Did(0.0, 0, 0, drawn=4, pause=3.0, pause_before=6)], 4)  # it was not measured
         self.assertEqual(plans.at(6).shares, [5, 15])
-        plans.delay([Did(1.0, 10, 1, input=1.0, drawn=5, pause=0.8, pause_before=7), Did(1.0, 10, 1, drawn=5, pause=0.4, pause_before=8)])
+        plans.delay([Did(1.0, 10, 1, input=1.0, drawn=5, pause=0.8, pause_before=7), Did(1.0, 10, 1, drawn=5, pause=0.4, pause_before=8)], 4)
         self.assertEqual([plans.at(n).shares for n in (6, 7, 8)], [[5, 15], [2, 18], [6, 14]])
-        plans.delay([Did(1.0, 10, 1, drawn=5), Did(1.0, 10, 1, drawn=5)])  # taken back
+        plans.delay([Did(1.0, 10, 1, drawn=5), Did(1.0, 10, 1, drawn=5)], 4)  # taken back
         self.assertEqual(plans.at(6).shares, [5, 15])
 
     def test_measures(self):
         p = pauses.Pauses()
-        p.began(0, 0.1)
-        p.began(1, 3.0)  # a pause that was not announced
-        p.expect("save", 3, 0.0)
-        p.expect("evaluate", 4, 2.0)
+
+        def gap(number, seconds):
+            p.ended(10.0)
+            p.began(number, 10.0 + seconds)
+
+        gap(0, 0.1)
+        gap(1, 3.0)  # a pause that was not announced
+        p.expect("save", 1, 1, 0.0)
+        p.expect("evaluate", 1, 2, 2.0)
         self.assertEqual([p.next(n) for n in (1, 2, 3, 4)], [(0.0, 3), (0.0, 3), (2.0, 4), (0.0, 0)])
-        p.began(3, 0.6)
-        p.expect("save", 9, 7.0)
+        gap(3, 0.6)
+        p.expect("save", 8, 0, 7.0)
         self.assertAlmostEqual(p.next(4)[0], 0.48)
-        p.began(9, 0.05)  # it did not come
-        p.expect("save", 12, 0.0)
+        gap(9, 0.05)  # it did not come
+        p.expect("save", 9, 2, 0.0)
         self.assertEqual(p.next(9), (0.0, 12))
+        for wrong in ({"after": -1, "seconds": 0.0}, {"after": 0, "seconds": -1.0}, {"after": 0, "seconds": float("nan")}):
+            with self.assertRaisesRegex(Usage, "numbers from 0"):
+                p.expect("save", 9, **wrong)
 
 
 class TestJob(test_tuner.Ranks):

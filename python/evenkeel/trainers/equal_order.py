@@ -112,7 +112,7 @@ class EqualOrder:
 
     def delay(self, did: Sequence[Did]) -> None:
         """What the nodes announce."""
-        self._plans.delay(did)
+        self._plans.delay(did, self.round)
         drawn = max(d.drawn for d in did)
         self._divided = {n: d for n, d in self._divided.items() if n <= drawn}
 

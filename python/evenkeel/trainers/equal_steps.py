@@ -93,7 +93,7 @@ class EqualSteps:
         self._input = InputTime(0)
         self._loaded, self._waited = 0, 0.0  # micro-batches handed out beyond those done; seconds for them in this round
         self._began: float | None = None
-        self._pauses, self._ended = Pauses(), 0.0  # the newest micro-step
+        self._pauses = Pauses()
         if model is not None:
             self.watch(model)
 
@@ -208,7 +208,7 @@ class EqualSteps:
         if self._time is not None:
             self._time.active = False
         if not self._asked:
-            self._ended = self.clock()
+            self._pauses.ended(self.clock())
         self._fitted = max(self._fitted, self.size)
         self._step, self._loaded, self._asked = self._step + 1, self._loaded - 1, False
         if self._step == len(self._sizes):
@@ -233,7 +233,8 @@ class EqualSteps:
     @property
     def synchronised(self) -> bool:
         """Whether this is the last micro-step of the round. Read it after backward."""
-        self._asked, self._ended = self.last, self.clock()
+        self._asked = self.last
+        self._pauses.ended(self.clock())
         return self._asked
 
     def _over(self) -> bool:
@@ -244,7 +245,7 @@ class EqualSteps:
         """This rank pauses between the present round and the next, or so many rounds later; see Tuner.expect. It is heard two rounds after it was said, and
         if the loader draws ahead as many rounds more. Other ranks take more samples than usual only up to their micro_batch. Shard groups take no
         notice."""
-        self._pauses.expect(what, self.order.round + 1 + after, seconds)
+        self._pauses.expect(what, self.order.round, after, seconds)
 
     def add_up(self, numbers: torch.Tensor) -> None:
         """Sums numbers over all ranks, on processors."""
@@ -257,7 +258,7 @@ class EqualSteps:
         now, o = self.clock(), self.order
         if self._began is None:
             self._began = since
-            self._pauses.began(o.round, since - (self._ended or since))
+            self._pauses.began(o.round, since)
         number, at = o.round, self._step + self._loaded
         while at >= len(sizes := o.sizes(number)):
             number, at = number + 1, at - len(sizes)

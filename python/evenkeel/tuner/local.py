@@ -79,7 +79,7 @@ def fill(batch: int, paces: list[float], least: int, most: list[int], late: Sequ
     def by(seconds: float) -> list[int]:
         return [min(max(int((seconds - d) / p), least), c) for p, c, d in zip(paces, caps, late)]
 
-    low = batch / sum(1 / p for p in paces)  # before that no division ends
+    low = (batch + sum(d / p for p, d in zip(paces, late))) / sum(1 / p for p in paces)  # without limits no division ends before that
     if not batch - len(paces) <= sum(by(low)) <= batch:  # by limits
         low, high = 0.0, batch * max(paces) + max(late)
         for _ in range(60):

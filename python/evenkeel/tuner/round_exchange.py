@@ -58,7 +58,6 @@ class RoundExchange:
         self._norm: torch.Tensor | None = None  # of the gradient of the round before, where vectors are read late
         self._probe, self._probe_after, self._link = False, 0.0, 0.0  # links are to be measured, not before then; seconds for a message
         self.pauses = Pauses()
-        self._ended: float | None = None  # the round before
         self._vector = round_vector.RoundVector(self.rank, self.ranks)
 
     def begin(self, batches: Batches, own: "client.Client | LocalClient | None", first: client.Plan | None, serving: bool) -> None:
@@ -72,8 +71,7 @@ class RoundExchange:
 
     def round(self, work: MicroSteps) -> None:
         self.did, self.spent, self._work = Did(), 0.0, work
-        if self._ended is not None:
-            self.pauses.began(work.number, work.began - self._ended)
+        self.pauses.began(work.number, work.began)
         if self._events:
             self._began = torch.cuda.Event(enable_timing=True)
             self._began.record()
@@ -163,8 +161,9 @@ class RoundExchange:
             self.settle()
             self._arriving = host, passed, past
             self._batches.completed(work.total)
-        self._ended = self._clock()
-        self.spent += self._ended - began - waited
+        now = self._clock()
+        self.pauses.ended(now)
+        self.spent += now - began - waited
 
     def settle(self) -> None:
         """Reads the vector of the round before, if that was left for later; call it while no batch is drawn."""

@@ -41,12 +41,12 @@ class Plans:
         """The plan of a round; of one before those kept, the oldest."""
         plan = next((p for first, p in reversed(self._from) if first <= number), self._from[0][1])
         late = self._late.get(number)
-        return dataclasses.replace(plan, shares=delayed(plan.shares, late, self._most)) if late else plan
+        return dataclasses.replace(plan, number=0, shares=delayed(plan.shares, late, self._most)) if late else plan  # not the service's
 
-    def delay(self, did: Sequence[Did]) -> None:
-        """Rounds before which ranks announce a pause have shares of their own, if no rank has drawn them yet."""
+    def delay(self, did: Sequence[Did], done: int) -> None:
+        """Rounds before which ranks announce a pause have shares of their own, if no rank has drawn them yet; those before done are over."""
         drawn = max(d.drawn for d in did)
-        self._late = {n: late for n, late in self._late.items() if n <= drawn}
+        self._late = {n: late for n, late in self._late.items() if done <= n <= drawn}
         for number in {d.pause_before for d in did if d.pause_before > drawn}:
             paces = [d.samples / (d.seconds + d.input) if d.samples and d.seconds > 0 else 0.0 for d in did]
             self._late[number] = [d.pause * p if d.pause_before == number else 0.0 for d, p in zip(did, paces)]
@@ -132,7 +132,7 @@ class Batches:
 
     def delay(self, did: Sequence[Did]) -> None:
         """What the ranks announce."""
-        self._plans.delay(did)
+        self._plans.delay(did, self.round)
 
     def __len__(self) -> int:
         """Rounds until the epoch ends, as far as sizes stay and all shares are worked off."""

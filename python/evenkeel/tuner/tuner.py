@@ -158,14 +158,12 @@ class Tuner:
             self._model.require_backward_grad_sync = False
 
     def expect(self, what: str, after: int = 0, seconds: float = 0.0) -> None:
-        """This rank pauses between two rounds, to save or evaluate: between the present round and the next, or so many rounds later. The second one's
-        samples are divided so that it begins late and all ranks end together. How long a pause called so takes is measured; seconds are those of the
-        first. Call it before backward of the round's last micro-step; where the loader draws ahead (workers), as many rounds before, on CUDA one more, else it changes
-        nothing. Rounds with a deadline take no notice."""
+        """This rank pauses between two rounds, to save or evaluate: between the present round and the next, or so many rounds later. It begins the second
+        one late, and the others take over samples of its share of that one. How long a pause called so takes is measured; seconds are those of the
+        first. Call it before backward of the round's last micro-step; where the loader draws ahead (workers), as many rounds before, on CUDA one more, else
+        it changes nothing. Rounds with a deadline take no notice."""
         self._running("expect()")
-        if after < 0 or not 0 <= seconds < float("inf"):
-            raise Usage(f"expect({what!r}, after={after!r}, seconds={seconds!r}): give numbers from 0")
-        self._exchange.pauses.expect(what, self._begun().number + 1 + after, float(seconds))
+        self._exchange.pauses.expect(what, self._begun().number, after, seconds)
 
     @contextlib.contextmanager
     def halving(self) -> Iterator[None]:
