@@ -128,6 +128,24 @@ func TestRecurrenceTwin(t *testing.T) {
 	})
 }
 
+// What a plan predicts is what its steps take.
+func TestPredicted(t *testing.T) {
+	l := invented.Lognormal(20000, 400, .8, 4096)
+	for _, f := range []Config{
+		{Ranks: 4, MaxSamples: 100}, {Ranks: 4, MaxTokens: 40000}, {Speeds: []float64{1, 2, 4}, MaxTokens: 100000, MicroBatches: 1},
+		{Ranks: 4, PadTo: 64}, {Ranks: 3, PadTo: 128, MaxSamples: 300},
+	} {
+		p, err := Make(l, invented.A, f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		score, err := Judge(l, p.Schedule(l, 1, 1).All(), p.Cost(), p.Speeds, 0)
+		if err != nil || score.Lost+score.Repeated+score.OutOfMemory > 0 || math.Abs(p.EpochSeconds/score.EpochSeconds-1) > .02 {
+			t.Errorf("%+v: %+v, predicted %v, %v", f, score, p.EpochSeconds, err)
+		}
+	}
+}
+
 func BenchmarkPlanSchedule1M(b *testing.B) {
 	l := invented.Lognormal(1000000, 400, .8, 4096)
 	for b.Loop() {

@@ -217,7 +217,7 @@ func TestAllProcessorsAgree(t *testing.T) {
 	each := testConfig(6, 6, 40)
 	each.Estimator, each.Examples = Each, []int{4, 4, 4}
 	for _, c := range []*Config{testConfig(2, 1, 40), testConfig(8, 1, 40), testConfig(8, 4, 40), testConfig(12, 2, 20), each} {
-		c.Key = 12
+		c.Key = 12 // two of a hundred keys have a spike by chance, which leaves a pair out
 		memory := NewMemory()
 		all := runAll(t, c, net, memory, nil)
 		want := all[0].Weights.Hash()
@@ -386,7 +386,7 @@ func TestLossesThatAreNoNumbers(t *testing.T) {
 	}
 }
 
-// spiky gives a value instead of a loss in one of fifty steps.
+// spiky gives a value instead of a loss in one of a hundred steps.
 type spiky struct {
 	Model
 	n, first int
@@ -395,21 +395,20 @@ type spiky struct {
 
 func (s *spiky) Losses(w *Weights, batch train.Batch) ([2]float32, error) {
 	l, err := s.Model.Losses(w, batch)
-	if s.n%50 == s.first && s.value > 0 {
+	if s.n%100 == s.first && s.value > 0 {
 		l[0] = s.value
 	}
 	s.n++
 	return l, err
 }
 
-// Outliers of one pair in one of fifty steps, the first or a later one, cost no more than chance: the loss at the end is within six standard deviations of undisturbed
-// ones, and their mean within three of its own.
+// Outliers of one pair in one of a hundred steps, the first or a later one, cost no more than chance: the loss at the end is within three standard deviations of six undisturbed ones.
 func TestOutliersDoNotEndLearning(t *testing.T) {
 	skipRaced(t)
 	net := network3(t)
 	training, held := digits(t)
-	c := testConfig(4, 4, 400)
-	c.Estimator, c.Examples, c.Clip, c.Guard = Each, []int{8, 8}, 3, true
+	c := testConfig(8, 8, 1024)
+	c.Estimator, c.Examples, c.Clip, c.Guard = Each, []int{8, 8, 8, 8}, 3, true
 	c.LearningRate = c.DefaultRate(1210)
 	end := func(key uint64, first int, value float32) float64 {
 		c.Key = key
@@ -418,7 +417,7 @@ func TestOutliersDoNotEndLearning(t *testing.T) {
 				p.Model = &spiky{p.Model, 0, first, value}
 			}
 		})[0]
-		if got := p.Stats().LeftOut[1]; value > 0 && (got < 7 || got > 9) {
+		if got := p.Stats().LeftOut[1]; value > 0 && (got < 9 || got > 12) {
 			t.Errorf("%g, from step %d: pair 1 was left out %d times", value, first, got)
 		}
 		_, loss, err := Evaluate(net, p.Weights, held)
@@ -427,25 +426,20 @@ func TestOutliersDoNotEndLearning(t *testing.T) {
 		}
 		return loss
 	}
-	const n = 6
 	sum, squares := 0.0, 0.0
-	for key := range uint64(n) {
+	for key := range uint64(6) {
 		l := end(10+key, 0, 0)
 		sum, squares = sum+l, squares+l*l
 	}
-	mean, deviation := sum/n, math.Sqrt((squares-sum*sum/n)/(n-1))
-	t.Logf("undisturbed: %.3f in the mean, deviation %.3f", mean, deviation)
-	all := 0.0
+	most := sum/6 + 3*math.Sqrt((squares-sum*sum/6)/5)
+	t.Logf("undisturbed: %.3f in the mean, at most %.3f", sum/6, most)
 	for i, value := range []float32{30, 1e3, 1e6, 1e30} {
-		for _, first := range []int{0, 25} {
-			got := end(20+uint64(i), first, value)
-			if all += got / 8; got > mean+6*deviation {
-				t.Errorf("outliers of %g from step %d: a loss of %v; %v without", value, first, got, mean)
+		for _, first := range []int{0, 50} {
+			got := end(10+uint64(i), first, value)
+			if t.Logf("outliers of %g from step %d: %.3f", value, first, got); got > most {
+				t.Errorf("outliers of %g from step %d: a loss of %v; at most %v without", value, first, got, most)
 			}
 		}
-	}
-	if t.Logf("with outliers: %.3f", all); all > mean+3*deviation*math.Sqrt(1.0/n+1.0/8) {
-		t.Errorf("a mean of %v with outliers, %v without", all, mean)
 	}
 }
 

@@ -16,9 +16,8 @@ os.environ.setdefault("DS_ACCELERATOR", "cpu")
 os.environ.setdefault("DEEPSPEED_LOG_LEVEL", "error")
 
 import torch
-import torch._dynamo  # these two take long, and are imported before ranks are forked
 import torch.distributed as dist
-import torch.distributed.pipelining
+import torch.distributed.pipelining  # takes long: before ranks are forked
 from torch import nn
 
 import processes
