@@ -34,12 +34,11 @@ import numpy
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../python"))
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from even import SETS, prime
+from even import SETS, SPEEDS, prime
 from evenkeel.bucket import BatchLoader, Costs
 
 SHARES = 0, .05, .2
 MIXING, FINER = (0, .001, .003, .006, .01, .02, .03, .05, .08, .12, .2, .4, .7, 1), (.3, .5, .6, .8)
-SPEEDS = {"8 equal": [1.0] * 8, "1, 1, 1, 0.5": [1.0, 1.0, 1.0, .5], "4 of 1, 4 of 0.4": [1.0] * 4 + [.4] * 4}
 
 
 class Device:
