@@ -112,11 +112,11 @@ func (u *cutter) all(at int, ranks []int) (piece, bool) {
 	if at == n {
 		return piece{to: at, counts: make([]int, len(ranks))}, true
 	}
-	low, high := 0.0, (u.Fixed+float64(u.c[at]*float64(n-at)))/slices.Min(u.v)
-	best := u.take(at, high, ranks, len(ranks))
+	best := u.take(at, math.Inf(1), ranks, len(ranks))
 	if best.to < n {
 		return best, false
 	}
+	low, high := 0.0, (u.Fixed+float64(u.c[at]*float64(n-at)))/slices.Min(u.v)
 	for range 30 {
 		middle := (low + high) / 2
 		if found := u.take(at, middle, ranks, len(ranks)); found.to < n {

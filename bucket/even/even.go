@@ -51,7 +51,7 @@ func Partition(costs, speeds []float64, o Options) ([][][]int, error) {
 		if ok {
 			least, best = took, b.members
 		}
-		if o.Memory == nil {
+		if o.Memory == nil || ok && b.steps >= len(costs) {
 			break
 		}
 	}
@@ -104,6 +104,12 @@ func newBatch(costs, speeds []float64, o Options) (*batch, error) {
 			return nil, input.Errorf("sizes: sample %d takes %g, and a micro-batch holds %g: leave it out, cut it, or raise memory", i, x, most)
 		}
 	}
+	if n > 0 {
+		bins := float64(n) + float64(ranks)*float64(b.steps)
+		if seconds := (slices.Max(costs) + o.Fixed) * bins / slices.Min(speeds) * sum(speeds); math.IsInf(seconds, 0) {
+			return nil, input.Errorf("costs up to %g by speeds from %g: their sum is no finite number", slices.Max(costs), slices.Min(speeds))
+		}
+	}
 	b.order = make([]int, n)
 	for i := range b.order {
 		b.order[i] = i
@@ -114,7 +120,7 @@ func newBatch(costs, speeds []float64, o Options) (*batch, error) {
 		for r, v := range b.v {
 			most = max(most, v/b.m[r])
 		}
-		b.steps = max(b.steps, int(math.Ceil(sum(b.s)/sum(b.v)*most*(1-rounding))))
+		b.steps = max(b.steps, int(min(float64(n), math.Ceil(sum(b.s)/sum(b.v)*most*(1-rounding)))))
 	}
 	return b, nil
 }

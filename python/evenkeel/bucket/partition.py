@@ -31,7 +31,7 @@ def partition(costs, speeds, counts="equal", *, micro_batches=1, sizes=None, mem
     while (found := b.divide()) is None or found[0] < seconds * (1 - _WORTH):
         if found is not None:
             seconds, best = found
-        if memory is None:
+        if memory is None or found is not None and b.steps >= len(b.c):
             break
         b.steps += 1
     b.members = best
@@ -72,9 +72,12 @@ class _Batch:
         if n and self.s.max() > self.m.max():
             i = int(numpy.argmax(self.s > self.m.max()))
             raise ValueError(f"sizes: sample {i} takes {self.s[i]:g}, and a micro-batch holds {self.m.max():g}: leave it out, cut it, or raise memory")
+        most, slowest = float(self.c.max(initial=0.0)), float(self.v.min())
+        if n and (most + fixed) * (float(n) + float(self.ranks) * self.steps) / slowest * _sum(self.v) == math.inf:
+            raise ValueError(f"costs up to {most:g} by speeds from {slowest:g}: their sum is no finite number")
         self.order = numpy.lexsort((numpy.arange(n), -self.s, -self.c))
         if not padded and memory is not None and n:  # each rank has room for its share
-            self.steps = max(steps, math.ceil(_sum(self.s) / _sum(self.v) * float((self.v / self.m).max()) * (1 - _ROUNDING)))
+            self.steps = max(steps, math.ceil(min(float(n), _sum(self.s) / _sum(self.v) * float((self.v / self.m).max()) * (1 - _ROUNDING))))
 
     def divide(self):
         """Divides by the present number of micro-batches. The seconds of the batch and its bins; None if it does not fit."""
@@ -165,10 +168,10 @@ class _Batch:
         n = len(self._c)
         if at == n:
             return 0.0, at, [0] * len(ranks)
-        low, high = 0.0, (self.fixed + self._c[at] * (n - at)) / float(self.v.min())
-        best = self._take(at, high, ranks, len(ranks))
+        best = self._take(at, math.inf, ranks, len(ranks))
         if best[1] < n:
             return None
+        low, high = 0.0, (self.fixed + self._c[at] * (n - at)) / float(self.v.min())
         for _ in range(30):
             middle = (low + high) / 2
             found = self._take(at, middle, ranks, len(ranks))
