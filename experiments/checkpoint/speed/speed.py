@@ -24,9 +24,11 @@ import tempfile
 import time
 import traceback
 
-# For OpenBLAS torch.set_num_threads means nothing: a computation of one thread would take all cores. And with malloc's usual thresholds an
-# optimizer step takes twice as long where its temporary memory happens to go back to the system, whoever saves.
-KEPT = {"OPENBLAS_NUM_THREADS": sys.argv[3] if sys.argv[1:2] == ["steps"] else "1", "MALLOC_TRIM_THRESHOLD_": str(1 << 33), "MALLOC_MMAP_THRESHOLD_": str(1 << 30)}
+# For OpenBLAS torch.set_num_threads means nothing: a computation of one thread would take all cores. Where a process has used OpenMP's threads, what it
+# forks waits for them for ever. And with malloc's usual thresholds an optimizer step takes twice as long where its temporary memory happens to go back
+# to the system, whoever saves.
+THREADS = sys.argv[3] if sys.argv[1:2] == ["steps"] else "1"
+KEPT = {"OPENBLAS_NUM_THREADS": THREADS, "OMP_NUM_THREADS": THREADS, "MALLOC_TRIM_THRESHOLD_": str(1 << 33), "MALLOC_MMAP_THRESHOLD_": str(1 << 30)}
 if __name__ == "__main__" and any(os.environ.get(k) != v for k, v in KEPT.items()):
     os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **KEPT})  # libraries read it when they are loaded
 
