@@ -32,7 +32,7 @@ const (
 )
 
 // Partition divides samples among ranks: for each rank its micro-batches, as rising positions in costs. Costs are at least 0: seconds on a rank of speed 1,
-// or anything in proportion; speeds are above 0. No micro-batch is empty unless there are fewer samples than micro-batches, or none that fits.
+// or anything in proportion; speeds are above 0. Without a limit of memory, no micro-batch is empty unless there are fewer samples than micro-batches.
 //
 // The longest sample is placed first, each where it ends soonest (LPT: Graham, Bounds on multiprocessing timing anomalies, 1969); padded, the samples are
 // cut in order of their cost. Then single samples are exchanged while that shortens the batch.

@@ -308,6 +308,10 @@ func TestBadInput(t *testing.T) {
 		"costs: sample 0 has -1":    func() ([][][]int, error) { return Partition([]float64{-1}, []float64{1}, Options{}) },
 		"speeds: rank 1 has 0":      func() ([][][]int, error) { return Partition([]float64{1}, []float64{1, 0}, Options{}) },
 		"speeds: give one per rank": func() ([][][]int, error) { return Partition([]float64{1}, nil, Options{}) },
+		"costs up to 1e+308 by speeds from 0.1": func() ([][][]int, error) {
+			return Partition([]float64{1, 1e308}, []float64{1, .1}, Options{})
+		},
+		"costs up to 1 by speeds from 1e-310": func() ([][][]int, error) { return Partition([]float64{1}, []float64{1e-310}, Options{}) },
 		"sizes: 1 of them for 2": func() ([][][]int, error) {
 			return Partition([]float64{1, 2}, []float64{1}, Options{Sizes: []float64{1}})
 		},

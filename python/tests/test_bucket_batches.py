@@ -46,7 +46,7 @@ class TestPartition(unittest.TestCase):
         """Go reads the same file and must divide alike."""
         with open(os.path.join(HERE, "..", "..", "internal", "vectors", "bucket-partition.json")) as f:
             cases = json.load(f)
-        self.assertGreaterEqual(len(cases), 60)
+        self.assertGreaterEqual(len(cases), 62)
         for k, v in enumerate(cases):
             parts = partition(v["costs"], v["speeds"], v["counts"], micro_batches=v["micro_batches"], sizes=v["sizes"], memory=v["memory"], padded=v["padded"], fixed=v["fixed"])
             self.assertEqual(parts, v["parts"], k)
@@ -59,7 +59,8 @@ class TestPartition(unittest.TestCase):
         for words, args, more in (("sample 1 has nan", ([1, float("nan")], [1]), {}), ("sample 0 has -1", ([-1], [1]), {}), ("rank 1 has 0", ([1], [1, 0]), {}),
                                   ("one per rank", ([1], []), {}), ("sizes: 1 of them", ([1, 2], [1]), {"sizes": [1]}), ("equal or free", ([1], [1], "some"), {}),
                                   ("sample 1 takes 3", ([1, 2], [1]), {"sizes": [1, 3], "memory": 2}), ("memory: 1 limits", ([1], [1, 1]), {"memory": [1]}),
-                                  ("micro_batches 0", ([1], [1]), {"micro_batches": 0})):
+                                  ("micro_batches 0", ([1], [1]), {"micro_batches": 0}), ("costs up to 1e.308 by speeds from 0.1", ([1, 1e308], [1, .1]), {}),
+                                  ("costs up to 1 by speeds from 1e-310", ([1], [1e-310]), {})):
             with self.assertRaisesRegex(ValueError, words):
                 partition(*args, **more)
 

@@ -2,12 +2,12 @@
 
     speed.py forward FOLDER [TRIALS]          the first forward pass after a restore, against mmap and torch.load, all cold      3 minutes
     speed.py persist FOLDER MIB [TRIALS]      a durable save against fio's best                                       256: 1, 1024: 3 minutes
-    speed.py steps FOLDER THREADS [TRIALS MIB] steps with saves over steps without: at the automatic interval, and every step    4 minutes
+    speed.py steps FOLDER THREADS [TRIALS MIB] steps with saves over steps without: at the automatic interval, and every step    1 9 256: 12 minutes
     speed.py small FOLDER COUNT [TRIALS]      saves of so many parameters of 32 bytes with AdamW, four arrays each, against torch.save and fsync        16000: 1 minute
     speed.py frozen FOLDER MIB [TRIALS]       saves of an adapter of 48 KiB beside a frozen base, against torch.save and fsync of both                160: 1 minute
     speed.py gpt2 FOLDER [STEPS]              two ranks of DDP with a state of GPT-2 small's size: what training waits over three intervals, in as many steps at most
 
-The durations are of a quiet machine with two cores, 9 trials and OpenBLAS. Medians of the trials' ratios, with quartiles; what is compared takes turns. A signal (Ctrl-C) ends
+The durations are of a quiet machine with two cores and 9 trials. Medians of the trials' ratios, with quartiles; what is compared takes turns. A signal (Ctrl-C) ends
 it with what whole trials have shown. The last lines are rows for docs/results/checkpoint.md.
 """
 

@@ -23,7 +23,7 @@ def partition(costs, speeds, counts="equal", *, micro_batches=1, sizes=None, mem
     padded         a micro-batch costs and takes its number of samples times its largest sample; else the sum of its samples
     fixed          cost of a micro-batch beside its samples
 
-    No micro-batch is empty unless there are fewer samples than micro-batches, or none that fits. The longest sample is placed first, each where it
+    Without a limit of memory, no micro-batch is empty unless there are fewer samples than micro-batches. The longest sample is placed first, each where it
     ends soonest (LPT: Graham, Bounds on multiprocessing timing anomalies, 1969); padded, the samples are cut in order of their cost. Then single samples are
     exchanged while that shortens the batch."""
     b = _Batch(costs, speeds, counts, micro_batches, sizes, memory, padded, fixed)
