@@ -20,7 +20,7 @@ import torch
 import torch._dynamo  # distributed tensors import it when they are first used; it takes long, and is done before ranks are forked
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from ranks import join, spawn
+from ranks import join, mend, spawn
 from torch.distributed.checkpoint.state_dict import get_state_dict
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -161,6 +161,7 @@ def kill(trials, ranks, seed, steps=30):
                 for pid in draw.choice((pids, [draw.choice(pids)])):
                     os.kill(pid, 9)
                 codes = join(pids)
+                mend(log)
                 said = [json.loads(line) for line in open(log)]
                 open(log, "w").close()
                 assert not any(what == "wrong" for what, *_ in said), said
