@@ -203,6 +203,12 @@ class Adapters(unittest.TestCase):
         checkpoint.load_parameters(self.path, net)
         self.same(want, [*net.parameters(), *net.buffers()])
         os.unlink(self.path)
+        early = transformers.EarlyStoppingCallback(early_stopping_patience=1)
+        trainer, _ = train(self.folder, 1, callbacks.transformers(self.path, every=1), early, **judged, **worst)
+        self.assertEqual(trainer.state.global_step, 16)
+        with checkpoint.open_(self.path, read_only=True) as ck:
+            self.assertEqual(max(r.step for r in ck._slots if r), 14)  # of the last step, 15, only the best model is left
+        os.unlink(self.path)
         with self.assertRaises(checkpoint.Corrupt):
             callbacks.resume_folder(self.path, self.folder)
 
