@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"evenkeel/bucket/internal/input"
+	"evenkeel/internal/badinput"
 )
 
 // class is a set of places: places for a batch in a step that get the same share of the anchor duration.
@@ -74,7 +74,7 @@ func stepLimits(p *Plan) (limits, error) {
 		value, size int
 	}{{"max samples", p.MaxSamples, l.samples}, {"max tokens", p.MaxTokens, l.tokens}} {
 		if f.value > 0 && float64(f.size)*least < 1 {
-			return l, input.Errorf("%s %d: a batch of the slowest of %d ranks would be empty: allow more, or plan for fewer ranks", f.name, f.value, p.Ranks)
+			return l, badinput.Errorf("%s %d: a batch of the slowest of %d ranks would be empty: allow more, or plan for fewer ranks", f.name, f.value, p.Ranks)
 		}
 	}
 	return l, nil
@@ -99,7 +99,7 @@ func up(n, multiple int) int { return (n + multiple - 1) / multiple * multiple }
 func (p *Plan) checkLimits(l Lengths) error {
 	for k, n := range slices.Backward(p.hist) {
 		if tokens, most := up(k, p.cost.limits.padTo), p.cost.limits.tokens; n > 0 && most > 0 && tokens > most && p.given.Cap(tokens) > 0 {
-			return input.Errorf("max tokens %d of a step leave %d for a batch: sample %d, of length %d, fits into none: allow more, or plan for fewer ranks", p.MaxTokens, most, slices.Index(l, uint32(k)), k)
+			return badinput.Errorf("max tokens %d of a step leave %d for a batch: sample %d, of length %d, fits into none: allow more, or plan for fewer ranks", p.MaxTokens, most, slices.Index(l, uint32(k)), k)
 		}
 	}
 	return nil
