@@ -26,8 +26,7 @@ type Config struct {
 	Overlong string    `json:"overlong"` // Refuse (default), Skip, Truncate
 
 	// MicroBatches is the number of batches of the fastest rank in a step, at most 64; that of another rank is in proportion to its
-	// speed, rounded, at least 1. A step may leave a rank idle. 0: the speed of the fastest rank over that of the rank at the lower
-	// quartile, rounded, at most 8.
+	// speed, rounded, at least 1. A step may leave a rank idle. 0: the fewest, at most 8, with which rounding keeps few ranks from long samples.
 	MicroBatches int `json:"micro_batches"`
 	// MaxSamples and MaxTokens (with padding) limit a step over all ranks. They are divided among the batches of the step. 0: as many as
 	// are efficient.

@@ -22,7 +22,6 @@ type dealer struct {
 	r       *rand.Rand
 	ranks   []int // of each place
 	classes []class
-	late    int     // number of steps for which a place may wait for shorter samples
 	group   int     // that of the last position
 	cuts    [][]cut // by class
 	cycles  int     // of a batch for each place
@@ -34,10 +33,7 @@ type dealer struct {
 func (p *Plan) dispatch(l Lengths, seed, number uint64) *Schedule {
 	o := newOrder(l, p.keys(seed, number))
 	d := &dealer{Plan: p, o: o, r: rand.New(rand.NewPCG(seed, mix(number, 0))), group: len(o.start) - 3}
-	d.ranks, d.classes = slots(p.Speeds, p.MicroBatches)
-	if a := p.Anchors[len(p.Anchors)-1]; a > 0 {
-		d.late = int(p.LowerBoundSeconds / a / 10)
-	}
+	d.ranks, d.classes = p.slots()
 	d.cut()
 	d.windows()
 	s := &Schedule{Ranks: p.Ranks, Skipped: p.Skipped, plan: p, lengths: l, order: o}
@@ -61,17 +57,17 @@ func (d *dealer) take(pos, longest int, most, share float64) int {
 	return min(pos, within(d.cost, longest, d.cost.most(longest, share), most))
 }
 
-// A place waits for shorter samples if its batch would have fewer than fewShared samples and fill less than the part poorly of its share,
-// unless it has already waited for too many steps.
+// A batch of few samples may last a little longer than the share of its place, up to the largest: one sample less would leave much of it unused.
 const (
-	poorly    = .95
 	fewShared = 6
+	longer    = 1.05
 )
 
 // cut cuts the samples into batches that last up to the anchor times the share of their place. A single sample may last longer.
 //
-// A place whose share is too short for a sample waits for shorter samples. The first cycle has fewer samples, by a random part of a batch. That
-// moves all later batches, so they differ between epochs even if nothing else is random. A last cycle that is less than half full is not cut.
+// A place whose share is too short for a sample, and not nearly the largest, waits for shorter samples. The first cycle has fewer samples, by a random
+// part of a batch. That moves all later batches, so they differ between epochs even if nothing else is random. A last cycle that is less than half full
+// is not cut.
 func (d *dealer) cut() {
 	d.cuts = make([][]cut, len(d.classes))
 	before := make([]int, len(d.classes))
@@ -96,12 +92,12 @@ func (d *dealer) cut() {
 					return
 				}
 				longest = d.next(pos)
-				if class.share < 1 && (d.cost.Seconds(longest, 1) > target*class.share || d.cost.most(longest, class.share) < 1) {
+				if class.share < 1 && (d.cost.Seconds(longest, 1) > target*class.share/nearly || d.cost.most(longest, class.share) < 1) {
 					break
 				}
 				n := d.take(pos, longest, target*class.share, class.share)
-				if class.share < 1 && n < fewShared && d.cycles*len(class.slots)-len(d.cuts[k]) < d.late*len(class.slots) && d.cost.Seconds(longest, n) < poorly*target*class.share {
-					break
+				if n < fewShared {
+					n = d.take(pos, longest, target*min(1, longer*class.share), class.share)
 				}
 				if d.cycles == 0 {
 					n = max(1, n-(int(fewer)+turn)/len(d.ranks))

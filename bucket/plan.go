@@ -55,7 +55,8 @@ func (p *Plan) Bind(l Lengths) error {
 
 // prepare derives what is not in the file.
 func (p *Plan) prepare(l Lengths, c Cost) error {
-	limits, err := stepLimits(p)
+	_, classes := p.slots()
+	limits, err := p.limits(classes)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package bucket
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -81,6 +82,40 @@ func TestSlowRank(t *testing.T) {
 		}
 		if ratio := p.EpochSeconds / p.LowerBoundSeconds; ratio > 1.02 || math.Abs(float64(s.Len())/float64(steps)-1) > .1 || most > 2 {
 			t.Errorf("speed %v: %d steps where equal ranks have %d, %.4f of the bound, up to %d micro-batches", v, s.Len(), steps, ratio, most)
+		}
+	}
+}
+
+// Long samples, of which a batch has one or few, keep no rank idle, whatever the speeds.
+func TestLongSamples(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	peaks := make(Lengths, 4000)
+	for i := range peaks {
+		if peaks[i] = uint32(300 + r.IntN(100)); i%10 == 0 {
+			peaks[i] = uint32(5000 + r.IntN(2000))
+		}
+	}
+	tail := Lognormal(4000, 380, 1.7, 8192)
+	cost := capped{Formula{.02, 4e-5, 4e-9, 0}, 9000}
+	for _, c := range []struct {
+		speeds      []float64
+		peaks, tail float64 // most of the bound
+		batches     int
+	}{
+		{[]float64{1, 1, 1, 1}, 1.01, 1.01, 1},
+		{[]float64{1, 1, .9}, 1.07, 1.07, 1},
+		{[]float64{1, 1, 1, .5}, 1.01, 1.02, 2},
+		{[]float64{1, 1, 1, 1, .4, .4, .4, .4}, 1.02, 1.02, 5},
+		{[]float64{1, 1.7, 2.3}, 1.02, 1.03, 7},
+	} {
+		for l, most := range map[*Lengths]float64{&peaks: c.peaks, &tail: c.tail} {
+			p, err := Make(*l, cost, Config{Speeds: c.speeds})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ratio := p.EpochSeconds / p.LowerBoundSeconds; ratio > most || slices.Max(p.StepBatches()) != c.batches {
+				t.Errorf("speeds %v: %.4f of the bound, %v batches", c.speeds, ratio, p.StepBatches())
+			}
 		}
 	}
 }

@@ -74,7 +74,7 @@ type planCmd struct {
 	Memory       int64   `help:"Memory limit in bytes. Default: the largest peak in the table." placeholder:"BYTES"`
 	PadTo        int     `help:"Lengths are padded to multiples of this, as --pad-to-multiple-of does in collators." placeholder:"N"`
 	Mixing       float64 `help:"About what random order may add to an epoch: 0 sorts by length (the shortest epoch, but the same samples share steps); up to 1. Default: ${default}." default:"0.01"`
-	MicroBatches int     `help:"Batches of the fastest rank in a step; slower ranks have fewer, or smaller ones. 1: at most one batch a rank. Default: its speed over that of the rank at the lower quartile, at most 8." placeholder:"N"`
+	MicroBatches int     `help:"Batches of the fastest rank in a step; slower ranks have fewer, or smaller ones. 1: at most one batch a rank. Default: the fewest, at most 8, that suit the speeds." placeholder:"N"`
 	MaxSamples   int     `help:"Most samples of a step over all ranks." placeholder:"N"`
 	MaxTokens    int     `help:"Most tokens of a step over all ranks, with padding." placeholder:"N"`
 	Overlong     string  `help:"What to do with a sample that does not fit into memory: error, skip or truncate. Default: ${default}." enum:"error,skip,truncate" default:"error"`
