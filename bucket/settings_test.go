@@ -120,6 +120,17 @@ func TestLongSamples(t *testing.T) {
 	}
 }
 
+// Batches of few long samples take nearly as long on ranks whose speeds are no multiples of one another.
+func TestFewSamples(t *testing.T) {
+	p, err := Make(Lognormal(20000, 800, 1.2, 16384), B, Config{Speeds: []float64{1, 1.7, 2.3}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ratio := p.EpochSeconds / p.LowerBoundSeconds; ratio > 1.05 || p.ImbalanceP99 > 1.1 {
+		t.Errorf("%.4f of the bound, p99 %.4f", ratio, p.ImbalanceP99)
+	}
+}
+
 // Two epochs' pairs, counted one by one.
 func TestRecurrenceTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -269,6 +280,11 @@ func TestLimits(t *testing.T) {
 			if score, err := Judge(l, s.All(), p.cost, speeds, 0); err != nil || score.Lost+score.Repeated+score.OutOfMemory > 0 || s.Len() > 20 && math.Abs(p.EpochSeconds/score.EpochSeconds-1) > .05 {
 				t.Errorf("%+v: %+v, predicted %v, %v", f, score, p.EpochSeconds, err)
 			}
+		}
+	}
+	for _, f := range []Config{{Speeds: []float64{1, 1, 1, 1, .4, .4, .4, .4}, MaxSamples: 20}, {Speeds: []float64{1, .06, .06, .06}}} { // more would leave nothing, or gain nothing
+		if p, err := Make(l, A, f); err != nil || slices.Max(p.StepBatches()) > 1 {
+			t.Errorf("%+v: several batches a rank, or %v", f, err)
 		}
 	}
 	if _, err := Make(l, A, Config{Speeds: []float64{1, .3}, MicroBatches: 1, MaxSamples: 3}); err == nil || !strings.Contains(err.Error(), "max samples 3: a batch of the slowest of 2 ranks would be empty") {

@@ -36,7 +36,7 @@ func (p *Plan) slots() (ranks []int, classes []class) {
 				passed += own
 			}
 		}
-		if passed/speed < least {
+		if passed/speed < least*(1-1e-9) { // more is not less by rounding
 			least, ranks, classes = passed/speed, r, all
 		}
 	}
