@@ -169,7 +169,7 @@ func realSettings(folder string) (out []setting, err error) {
 		file string
 		o    lengthfile.Options
 	}{
-		{"azure_llm_conv_tokens.csv", lengthfile.Options{}},
+		{"azure_llm_conv_tokens.csv", lengthfile.Options{Column: "1"}},
 		{"multi30k_en_de_words.csv", lengthfile.Options{Column: "1,2", Pair: "max"}},
 		{"gsm8k_words.csv", lengthfile.Options{Column: "1,2"}},
 		{"speech_utterance_seconds.csv", lengthfile.Options{Scale: 100}},
