@@ -248,6 +248,7 @@ class TestJob(unittest.TestCase):
         fails("No such file", data, self.lengths, self.file("none.json"))
         fails("no/such", data, self.lengths, plan, command="no/such", cache=self.file("other"))
         fails("give one number per sample", data, ["x"] * 240, plan)
+        fails("sample 0 has 0", data, [0, *self.lengths[1:]], plan)
         fails("sample 3 has 1.5", data, [*self.lengths[:3], 1.5, *self.lengths[4:]], plan)
         with self.assertRaisesRegex(ScheduleError, "not a table"):
             measured(plan)
@@ -256,6 +257,8 @@ class TestJob(unittest.TestCase):
             other = Loader(data, self.lengths, plan, rank=0, ranks=2, speeds=[1, 1], cache=self.file("cache"))
             other.load_state_dict({**state, "step": step})
             self.assertEqual(other._schedule().first, step)
+        self.plan("1,1,2", "--scale", "0.5")
+        Loader(data, [(n + 1) // 2 for n in self.lengths], plan, rank=0, ranks=3, cache=self.file("cache"))  # numbers are in the plan's unit
         self.assertFalse([n for n in os.listdir(self.file("cache")) if "part" in n], "something half written stays")
 
 

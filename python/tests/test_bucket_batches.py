@@ -222,6 +222,11 @@ class TestCosts(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "oops"):  # no lack of memory
             profile(unittest.mock.Mock(side_effect=ValueError("oops")), [4])
 
+    def test_speeds(self):
+        """One trial that was disturbed changes nothing."""
+        costs = Costs([(n, 1, float(n), None) for n in (1, 2, 3)], [[(n, 1, s, None) for n, s in ((1, 2.0), (2, 4.0), (3, 300.0))]])
+        self.assertEqual(costs.speeds, [1, .5])
+
     def test_ranks(self):
         """All get the costs of the first, and its speed and memory of each."""
         def child(rank, port):
