@@ -80,8 +80,8 @@ func (f *File) Slots() []SlotReport {
 	return out
 }
 
-// Sums gives the checksum of each array, by name, of the newest checkpoint of a step, without reading the arrays.
-func (f *File) Sums(step uint64) (map[string]uint64, error) {
+// Sums gives the newest checkpoint of a step without its arrays: the checksum of each, by name, and the state.
+func (f *File) Sums(step uint64) (map[string]uint64, State, error) {
 	var newest record
 	for _, p := range f.readPages().pages {
 		if p.record.step == step && p.record.sequence > newest.sequence {
@@ -89,17 +89,17 @@ func (f *File) Sums(step uint64) (map[string]uint64, error) {
 		}
 	}
 	if newest.sequence == 0 {
-		return nil, fmt.Errorf("%s: step %d: %w", f.path, step, ErrEmpty)
+		return nil, State{}, fmt.Errorf("%s: step %d: %w", f.path, step, ErrEmpty)
 	}
-	hashes, _, err := f.readManifest(newest)
+	hashes, state, err := f.readManifest(newest)
 	if err != nil {
-		return nil, fmt.Errorf("%s: step %d: %w", f.path, step, err)
+		return nil, State{}, fmt.Errorf("%s: step %d: %w", f.path, step, err)
 	}
 	out := map[string]uint64{}
 	for i, a := range f.head.arrays {
 		out[a.Name] = hashes[i]
 	}
-	return out, nil
+	return out, state, nil
 }
 
 func (p slotPage) report(slot int) SlotReport {

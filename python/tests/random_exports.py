@@ -17,7 +17,10 @@ import subprocess
 import sys
 import tempfile
 import traceback
+import typing
 from unittest import mock
+
+import typing_extensions
 
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
 os.environ.setdefault("DEEPSPEED_LOG_LEVEL", "error")
@@ -294,6 +297,7 @@ def main():
     args = parser.parse_args()
     if args.megatron:
         sys.path.insert(0, args.megatron)
+        typing.override = typing_extensions.override  # Python 3.11 has none
     counts, refused = collections.Counter(), 0
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(args.first, args.first + args.count):

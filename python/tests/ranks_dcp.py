@@ -107,7 +107,7 @@ def meshes(rank, folder, log):
 
 def numbers(step, mesh):
     """A state that is a function of the step, on a mesh or on none."""
-    shard = (lambda t, how: distribute_tensor(t, mesh, [how])) if mesh else (lambda t, how: t)
+    shard = (lambda t, how: distribute_tensor(t, mesh, [Replicate()] * (mesh.ndim - 1) + [how])) if mesh else (lambda t, how: t)
     t = torch.arange(300_000, dtype=torch.float64).reshape(3000, 100) + step
     state = {"sharded": shard(t, Shard(0)), "whole": shard(t[:60] * 2, Replicate()), "plain": t[:50] * 3, "small": t[0, :9], "step": step, "tail": "x" * (step % 7)}
     if step >= 12:
@@ -118,7 +118,7 @@ def numbers(step, mesh):
 def killed(rank, path, log, steps):
     """The job that is killed."""
     logging.disable(logging.WARNING)
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    mesh = init_device_mesh("cpu", (2, 2) if dist.get_world_size() == 4 else (dist.get_world_size(),))  # four ranks: shards in two copies
     first = evenkeel.dcp.newest(path)
     if first is not None:
         state = {**zeroed(numbers(first, mesh)), "step": None, "tail": None}

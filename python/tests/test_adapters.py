@@ -1,14 +1,12 @@
-"""Adapters for other programs. Stand-ins for the trainers call in the order of their sources (Lightning: trainer.py, fit_loop.py,
-training_epoch_loop.py; transformers: trainer.py)."""
+"""Adapters for other programs: callbacks in Lightning's and transformers' own trainers, files of other formats."""
 
 import contextlib
-import dataclasses
 import json
+import logging
 import os
 import subprocess
 import sys
 import tempfile
-import types
 import unittest
 from unittest import mock
 
@@ -17,8 +15,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 import torch
 
 try:
-    import lightning  # noqa: F401
-    import transformers  # noqa: F401
+    import lightning.pytorch as pl
+    import transformers
 except ImportError as e:
     raise unittest.SkipTest(f"{e}: .ci/python installs it") from e
 
@@ -29,7 +27,6 @@ from evenkeel.checkpoint import Job, callbacks, interchange
 def model(seed):
     torch.manual_seed(seed)
     m = torch.nn.Sequential(torch.nn.Linear(8, 30), torch.nn.BatchNorm1d(30), torch.nn.Dropout(0.3), torch.nn.Linear(30, 1))
-    m.automatic_optimization = True
     return m
 
 
@@ -41,155 +38,107 @@ class Stop(Exception):
     pass
 
 
-class Loops:
-    """fit_loop: epochs of 8 batches from a loader with a state of its own. What it counts, when, and what it makes of that at a restart is
-    what Lightning's loops do (loops/progress.py, fit_loop.py, training_epoch_loop.py), in short."""
+def batch(i):
+    return torch.randn(8, 8, generator=torch.Generator().manual_seed(i))
+
+
+class Batches:
+    """A loader with a state: 8 batches an epoch."""
 
     def __init__(self):
-        self.epoch = self.place = 0  # place: of the loader
-        self.total, self.current = ({k: 0 for k in ("ready", "completed", "started", "processed")} for _ in range(2))
-        self.last = self.restarting = False
+        self.place = self.next = 0
 
-    def count(self, what):
-        self.total[what] += 1
-        self.current[what] += 1
+    def __len__(self):
+        return 8
+
+    def __iter__(self):
+        self.place, self.next = self.next, 0
+        while self.place < 8:
+            self.place += 1
+            yield batch(self.place)
 
     def state_dict(self):
-        batches = {"total": dict(self.total), "current": dict(self.current), "is_last_batch": self.last}
-        return {"state_dict": {"combined_loader": [{"place": self.place}]}, "epoch_progress": {"current": {"completed": self.epoch}}, "epoch_loop.batch_progress": batches, "epoch_loop.state_dict": {}}
+        return {"place": self.place}
 
-    def load_state_dict(self, s):
-        self.epoch, batches = s["epoch_progress"]["current"]["completed"], s["epoch_loop.batch_progress"]
-        self.total, self.current, self.last = dict(batches["total"]), dict(batches["current"]), batches["is_last_batch"]
-        loaders = s["state_dict"]["combined_loader"]
-        self.place = loaders[0]["place"] if loaders else 0
-        self.current.update({k: self.current["completed"] for k in self.current})  # reset_on_restart
-        self.restarting = True
+    def load_state_dict(self, state):
+        self.next = state["place"]
 
 
-class LightningTrainer:
-    """The order of calls of Trainer.fit with automatic optimization."""
+class Module(pl.LightningModule):
+    """Validation moves the generators, and dropout depends on them."""
 
-    def __init__(self, callback, seed):
-        self.callback, self.model, self.fit_loop, self.ckpt_path = callback, model(seed), Loops(), None
-        self.optimizers = [torch.optim.AdamW(self.model.parameters(), lr=0.01)]
-        self.lr_scheduler_configs = [types.SimpleNamespace(scheduler=torch.optim.lr_scheduler.StepLR(self.optimizers[0], 3, 0.5))]
-        self.steps, self.validated = 0, []
+    def __init__(self, seed):
+        super().__init__()
+        self.net, self.steps = model(seed), 0
 
-    @property
-    def global_step(self):
-        return 8 * self.fit_loop.epoch + self.fit_loop.current["processed"]
-
-    def call(self, hook, *a):
-        if self.callback is not None:
-            getattr(self.callback, hook, lambda *_: None)(self, self.model, *a)
-
-    def fit(self, epochs, stop_after=None):
-        loop = self.fit_loop
-        try:
-            self.call("on_fit_start")
-            while loop.epoch < epochs:
-                torch.rand(1)  # the data loader's seed
-                self.call("on_train_epoch_start")
-                if not loop.restarting:
-                    loop.current.update({k: 0 for k in loop.current})
-                    loop.last, loop.place = False, 0
-                while loop.current["ready"] < 8:
-                    if not (loop.restarting and loop.last):  # else it takes the batch for trained, and validates
-                        self.advance(loop, stop_after)
-                    else:
-                        loop.count("ready")
-                    loop.restarting = False
-                self.validated.append(loop.epoch)
-                loop.epoch += 1
-                loop.current.update({k: 0 for k in loop.current})  # so that global_step is right
-            self.call("on_train_end")
-        except Stop as e:
-            self.call("on_exception", e)
-        finally:
-            self.call("teardown", "fit")
-        return [p.detach().clone() for p in self.model.parameters()] + [b.clone() for b in self.model.buffers()]
-
-    def advance(self, loop, stop_after):
-        x = torch.randn(16, 8, generator=torch.Generator().manual_seed(100 * loop.epoch + loop.place))
-        loop.place += 1
-        loop.last = loop.place == 8
-        loop.count("ready")
-        self.call("on_train_batch_start", x, loop.current["ready"] - 1)
-        if stop_after is not None and self.global_step == stop_after:
-            raise Stop
-        loop.count("started")
-        optimizer = self.optimizers[0]
-        optimizer.zero_grad()
-        loss(self.model, x).backward()
-        self.call("on_before_optimizer_step", optimizer)
-        optimizer.step()
-        loop.count("processed")
-        self.lr_scheduler_configs[0].scheduler.step()
-        self.call("on_train_batch_end", None, x, loop.current["ready"] - 1)
-        loop.count("completed")
+    def training_step(self, x, _):
         self.steps += 1
+        return loss(self.net, x)
+
+    def validation_step(self, x, _):
+        torch.rand(3)
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.AdamW(self.parameters(), lr=0.01)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 3, 0.5), "interval": "step"}}
 
 
-@dataclasses.dataclass
-class TrainerState:
-    epoch: float = 0.0
-    global_step: int = 0
-    max_steps: int = 0
-    log_history: list = dataclasses.field(default_factory=list)
-    is_world_process_zero: bool = True
+class StopLightning(pl.Callback):
+    """Stops while a step's batch begins, when the step before it is saved."""
+
+    def __init__(self, after):
+        self.after = after
+
+    def on_train_batch_start(self, trainer, *_):
+        if trainer.global_step == self.after:
+            raise Stop
 
 
-class HFTrainer:
-    """The order of calls of Trainer._inner_training_loop."""
+def fit(module, *found, **more):
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+    trainer = pl.Trainer(max_epochs=3, accelerator="cpu", callbacks=[c for c in found if c], **quiet, **more)
+    torch.manual_seed(5)
+    with contextlib.suppress(Stop):
+        trainer.fit(module, Batches(), Batches())
+    return trainer, [*module.parameters(), *module.buffers()]
 
-    def __init__(self, callback, seed):
-        self.callback, self.model = callback, model(seed)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.01)
-        self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, 3, 0.5)
-        self.args, self.control, self.state = object(), object(), TrainerState()
 
-    def call(self, hook):
-        if self.callback is not None:
-            getattr(self.callback, hook, lambda *_, **__: None)(
-                self.args, self.state, self.control, model=self.model, optimizer=types.SimpleNamespace(optimizer=self.optimizer), lr_scheduler=self.scheduler, train_dataloader=None
-            )
+class Samples(torch.utils.data.Dataset):
+    def __len__(self):
+        return 62
 
-    def train(self, epochs, resume=None, stop_after=None):
-        skip = first = 0
-        if resume:
-            assert os.path.exists(os.path.join(resume, "model.safetensors"))
-            interchange.from_safetensors(os.path.join(resume, "model.safetensors"), self.model)
-            with open(os.path.join(resume, "trainer_state.json")) as f:
-                self.state = TrainerState(**json.load(f))
-            first, skip = divmod(self.state.global_step, 8)
-        self.state.max_steps = 8 * epochs
-        self.call("on_train_begin")
-        for epoch in range(first, epochs):
-            self.call("on_epoch_begin")
-            torch.rand(1)  # the sampler's seed
-            for i in range(8):
-                x = torch.randn(16, 8, generator=torch.Generator().manual_seed(100 * epoch + i))
-                if epoch == first and i < skip:
-                    continue
-                self.call("on_step_begin")
-                self.optimizer.zero_grad()
-                loss(self.model, x).backward()
-                self.call("on_pre_optimizer_step")
-                self.optimizer.step()
-                self.call("on_optimizer_step")
-                self.scheduler.step()
-                self.state.global_step += 1
-                self.state.epoch = epoch + (i + 1) / 8
-                self.state.log_history.append({"loss": 0.5, "step": self.state.global_step})
-                self.call("on_step_end")
-                if self.state.global_step == stop_after:
-                    if self.callback.saved:
-                        self.callback.saved.wait()
-                        self.callback.saved.close(wait=False)  # as the end of the process does
-                    return None
-        self.call("on_train_end")
-        return [p.detach().clone() for p in self.model.parameters()] + [b.clone() for b in self.model.buffers()]
+    def __getitem__(self, i):
+        return {"x": batch(i)[0]}
+
+
+class Net(torch.nn.Module):
+    def __init__(self, seed):
+        super().__init__()
+        self.net = model(seed)
+
+    def forward(self, x):
+        return {"loss": loss(self.net, x)}
+
+
+class StopTransformers(transformers.TrainerCallback):
+    def __init__(self, after):
+        self.after = after
+
+    def on_step_begin(self, args, state, control, **_):
+        if state.global_step == self.after:
+            raise Stop
+
+
+def train(folder, seed, *found, resume=None, **more):
+    """8 batches an epoch. What the trainer saves, and its state."""
+    net = Net(seed)
+    more = {"per_device_train_batch_size": 8, "num_train_epochs": 3, "learning_rate": 0.01, "report_to": [], "save_strategy": "no", "use_cpu": True, "disable_tqdm": True, "logging_steps": 2, **more}
+    trainer = transformers.Trainer(net, transformers.TrainingArguments(folder, **more), train_dataset=Samples(), eval_dataset=Samples(), callbacks=[c for c in found if c])
+    trainer.log = lambda logs, *_: trainer.state.log_history.append({**logs, "step": trainer.state.global_step})
+    with contextlib.suppress(Stop):
+        trainer.train(resume_from_checkpoint=resume)
+    return trainer, [*net.parameters(), *net.buffers()]
 
 
 class Adapters(unittest.TestCase):
@@ -204,41 +153,56 @@ class Adapters(unittest.TestCase):
             self.assertTrue(torch.equal(x, y))
 
     def test_lightning(self):
-        torch.manual_seed(5)
-        want = LightningTrainer(None, 1).fit(3)
-        for stop in (5, 7, 8, 13, 15):  # 7 and 15: before an epoch's last batch
-            LightningTrainer(callbacks.lightning(self.path, every=1), 1).fit(3, stop)
-            t = LightningTrainer(callbacks.lightning(self.path, every=1), 2)
-            self.same(want, t.fit(3))
-            self.assertEqual((t.steps, t.fit_loop.total["ready"]), (24 - stop, 24))
-            self.assertEqual(t.callback.saved, None)
-            done = LightningTrainer(callbacks.lightning(self.path, every=4), 3)
-            self.same(want, done.fit(3))  # nothing is left to do
-            os.unlink(self.path)
-        self.same(want, LightningTrainer(callbacks.lightning(self.path), 1).fit(3))  # at the automatic interval
+        for more in ({"val_check_interval": 3}, {"accumulate_grad_batches": 2}):
+            steps = 12 if "accumulate_grad_batches" in more else 24
+            _, want = fit(Module(1), **more)
+            for stop in (5, steps // 3, steps - 1):
+                with self.subTest(**more, stop=stop):
+                    fit(Module(1), callbacks.lightning(self.path, every=1), StopLightning(stop), **more)
+                    found = callbacks.lightning(self.path, every=1)
+                    module = Module(2)
+                    self.same(want, fit(module, found, **more)[1])
+                    self.assertEqual((module.steps, found.saved), (24 - stop * 24 // steps, None))
+                    module = Module(3)
+                    self.same(want, fit(module, callbacks.lightning(self.path, every=4), **more)[1])
+                    self.assertEqual(module.steps, 0)  # nothing is left to do
+                    os.unlink(self.path)
+        trainer, got = fit(Module(1), callbacks.lightning(self.path), **more)  # at the automatic interval
+        self.same(want, got)
         with Job(self.path) as saved:
-            t = LightningTrainer(None, 2)
-            self.assertEqual(saved.restore(**callbacks.lightning(self.path)._objects(t, t.model)).step, 23)
-        t = LightningTrainer(callbacks.lightning(self.path), 1)
-        t.ckpt_path = "x"
-        with self.assertRaisesRegex(checkpoint.Usage, "ckpt_path"):
-            t.fit(3)
-        t = LightningTrainer(callbacks.lightning(self.path), 1)
-        t.model.automatic_optimization = False
+            self.assertEqual(saved.restore(**callbacks.lightning(self.path)._objects(trainer, trainer.lightning_module)).step, steps - 1)
+        module = Module(1)
+        module.automatic_optimization = False
         with self.assertRaisesRegex(checkpoint.Usage, "manual optimization"):
-            t.fit(3)
+            fit(module, callbacks.lightning(self.path))
 
     def test_transformers(self):
-        want = HFTrainer(None, 1).train(3)
-        for stop in (5, 8, 13):
-            HFTrainer(callbacks.transformers(self.path, every=1), 1).train(3, stop_after=stop)
-            with self.assertRaisesRegex(checkpoint.Usage, "resume_from_checkpoint"):
-                HFTrainer(callbacks.transformers(self.path, every=1), 2).train(3)
-            t = HFTrainer(callbacks.transformers(self.path, every=1), 2)
-            folder = callbacks.resume_folder(self.path, os.path.join(self.folder, f"resume{stop}"))
-            self.same(want, t.train(3, folder))
-            self.assertEqual([x["step"] for x in t.state.log_history], list(range(1, 25)))
-            os.unlink(self.path)
+        for more in ({"eval_strategy": "steps", "eval_steps": 3}, {"eval_strategy": "epoch", "gradient_accumulation_steps": 2, "dataloader_num_workers": 2}):
+            steps = 12 if "gradient_accumulation_steps" in more else 24
+            whole, want = train(self.folder, 1, **more)
+            for stop in (3, steps // 3, steps - 1):
+                with self.subTest(**more, stop=stop):
+                    found = callbacks.transformers(self.path, every=1)
+                    train(self.folder, 1, found, StopTransformers(stop), **more)
+                    found.saved.wait()
+                    found.saved.close(wait=False)  # as the end of the process does
+                    if stop == 3:
+                        with self.assertRaisesRegex(checkpoint.Usage, "resume_from_checkpoint"):
+                            train(self.folder, 2, callbacks.transformers(self.path, every=1), **more)
+                    folder = callbacks.resume_folder(self.path, os.path.join(self.folder, "resume"))
+                    trainer, got = train(self.folder, 2, callbacks.transformers(self.path, every=1), resume=folder, **more)
+                    self.same(want, got)
+                    self.assertEqual(*([x["step"] for x in t.state.log_history] for t in (whole, trainer)))
+                    os.unlink(self.path)
+        judged = {"eval_strategy": "epoch", "label_names": ["x"]}
+        _, want = train(self.folder, 1, **judged)
+        worst = {"save_strategy": "epoch", "load_best_model_at_end": True, "greater_is_better": True}  # of the losses the largest
+        _, got = train(self.folder, 1, callbacks.transformers(self.path), **judged, **worst)  # at the automatic interval
+        self.assertFalse(torch.equal(want[0], got[0]))  # the model is another step's at last
+        net = Net(2)
+        checkpoint.load_parameters(self.path, net)
+        self.same(want, [*net.parameters(), *net.buffers()])
+        os.unlink(self.path)
         with self.assertRaises(checkpoint.Corrupt):
             callbacks.resume_folder(self.path, self.folder)
 

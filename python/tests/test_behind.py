@@ -3,7 +3,9 @@
 import collections
 import copy
 import errno
+import fcntl
 import os
+import struct
 import sys
 import tempfile
 import threading
@@ -327,6 +329,18 @@ class Transfer(unittest.TestCase):
                     with self.assertRaises(EOFError):
                         way.read(memoryview(bytearray(n + 8192)), 4096)
                 way.close()
+
+    def test_nothing_lies_between_a_dax_file_and_its_writes(self):
+        fd = self.file(8192)
+        before = transfer.attributes(fd)
+        flags = struct.pack("l", struct.unpack("l", fcntl.ioctl(fd, transfer._GETFLAGS, bytes(8)))[0] | 0x40)
+        fcntl.ioctl(fd, transfer._SETFLAGS, flags)  # FS_NODUMP_FL, which statx has as STATX_ATTR_NODUMP
+        self.assertEqual(transfer.attributes(fd) ^ before, 0x40)
+        way = transfer.File(fd, True)
+        self.assertIsNotNone(way.direct)
+        way.close()
+        with mock.patch.object(transfer, "attributes", lambda fd: before | 0x200000):
+            self.assertIsNone(transfer.File(fd, True).direct)
 
     def test_arrays_past_the_cache_land_where_they_should(self):
         """In file order and out of it, small ones in one request with their neighbours; zeros up to the next block, and nothing else."""

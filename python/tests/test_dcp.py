@@ -225,6 +225,12 @@ class TestFiles(Case):
             command = lambda *args: subprocess.run([os.environ["EVENKEEL"], "checkpoint", *args], capture_output=True, text=True)  # noqa: E731
             self.assertEqual(command("verify", file).returncode, 0)
             self.assertIn("step 1 was saved by torch.distributed.checkpoint", command("export", file, "--out", out).stderr)
+            for name, more, said in (("same", {}, "the same in both runs, and all else"), ("other", {"n": 4}, "what is no array (generators, plain values, small tensors of DCP) differs, rank 0")):
+                path = os.path.join(self.folder, name)
+                dcp.save({**self.STATE, **more}, storage_writer=Writer(path, step=1))
+                got = command("verify", file, "--against", path + ".g1.0of1")
+                self.assertIn(said, got.stdout)
+                self.assertEqual(got.returncode, bool(more))
         self.assertFalse(os.path.lexists(out))
 
     def test_two_processes(self):

@@ -162,13 +162,16 @@ class NoItemsMean(Mean):
 
 
 class OwnLoss(NoItemsMean):
-    """compute_loss overridden, with the Trainer's own word for a mean."""
+    """compute_loss overridden, with the Trainer's own word for a mean; it gathers something of each sample, as TRL's trainers do."""
 
     class base(Trainer):
         loss_is_scaled_for_ga = False
 
         def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
             out = model(**inputs)
+            got, every = self.accelerator.gather_for_metrics({"rows": out["logits"].detach(), "loss": out["loss"].detach()}), [None] * RANKS
+            dist.all_gather_object(every, out["logits"].detach())
+            assert got["rows"].equal(torch.cat(every)) and len(got["loss"]) == RANKS, got
             return (out["loss"], out) if return_outputs else out["loss"]
 
 
@@ -309,6 +312,9 @@ class TestTrainer(unittest.TestCase):
     def test_refused(self):
         with self.assertRaisesRegex(Usage, "tuned already"):
             tuned(tuned(Trainer))
+        for own in ("get_train_dataloader", "_get_train_sampler", "_inner_training_loop"):
+            with self.assertRaisesRegex(Usage, rf"tuned\(Mine\): its {own}\(\) draws the samples"):
+                tuned(type("Mine", (Trainer,), {own: lambda self: None}))
 
         def child(rank):
             with tempfile.TemporaryDirectory() as folder:

@@ -237,11 +237,12 @@ def forward(folder, trials=9):
     row("torch.load of the state over first forward pass after a restore, verified", [b / a for a, b in zip(base, times["torch.load of the state"])])
 
 
-def fio(path, mib, name, *options):
-    out = subprocess.run(
-        ["fio", "--name=x", f"--filename={path}", "--rw=write", f"--size={mib}m", "--output-format=json", "--overwrite=1", "--allow_file_create=0", *options],
-        check=True, capture_output=True, text=True,
-    ).stdout  # fmt: skip
+def fio_call(path, mib, *options, overwrite=1):
+    return ["fio", "--name=x", f"--filename={path}", "--rw=write", f"--size={mib}m", "--output-format=json", f"--overwrite={overwrite}", f"--allow_file_create={1 - overwrite}", *options]
+
+
+def fio(path, mib, *options, overwrite=1):
+    out = subprocess.run(fio_call(path, mib, *options, overwrite=overwrite), check=True, capture_output=True, text=True).stdout
     return json.loads(out)["jobs"][0]["job_runtime"] / 1e3
 
 
@@ -289,7 +290,7 @@ def persist(folder, mib, trials=9):
             times["save, durable"].append(save(ck, 4 + i))
             times[other].append(save(apart_, 4 + i))
             for name, options in ways.items():
-                times[name].append(fio(flat, mib, name, *options))
+                times[name].append(fio(flat, mib, *options))
 
         turns(trials, turn, times)
     trials = len(times["save, durable"])
@@ -382,11 +383,16 @@ class Work:
                 for layer in self.model:
                     x = torch.tanh(layer(x))
 
+    def update(self):
+        """Changes all of the state: what is as a slot has it would not be written."""
+        torch._foreach_neg_([p.grad for p in self.model.parameters()])
+        self.optimizer.step()
+
     def calibrate(self, seconds):
-        self.rounds = 1
+        self.rounds = 4
         begun = time.perf_counter()
         self.compute()
-        self.rounds = max(1, round(seconds / (time.perf_counter() - begun)))
+        self.rounds = max(1, round(seconds / (time.perf_counter() - begun) * 4))
 
 
 def steps(folder, threads, trials=9, mib=256):
@@ -398,17 +404,16 @@ def steps(folder, threads, trials=9, mib=256):
     with Job(path) as saved:
         saved.restore(**objects)
         took = []
-        for step in range(6):
+        for step in range(30):  # many: a virtual disk may take a burst faster than it can go on
             begun = time.perf_counter()
             saved.save(step)
             saved.wait()
             took.append(time.perf_counter() - begun)
-            for p in w.model.parameters():
-                p.data.add_(1e-6)
-        persist_ = statistics.median(took[1:])
+            w.update()
+        persist_ = statistics.median(took[15:])
         w.calibrate(2 * persist_)
         print(f"{mib} MiB, {threads} of {os.cpu_count()} cores compute, load {os.getloadavg()[0]:.1f}, a save alone {persist_:.3f} s, {trials} trials by turns")
-        at = [step]
+        at, lasted = [step], []
 
         def run(count, save):
             waited, begun, used, saves = 0.0, time.perf_counter(), time.thread_time(), 0
@@ -419,25 +424,40 @@ def steps(folder, threads, trials=9, mib=256):
                 t = time.perf_counter()
                 saved.ready()
                 waited += time.perf_counter() - t
-                w.optimizer.step()
+                w.update()
                 t = time.perf_counter()
                 if save == "every" or save == "auto" and saved.due():
                     saved.save(at[0])
                     saves += 1
                 waited += time.perf_counter() - t
+                if save == "every":
+                    lasted.append(saved._file.took)
             took, used = time.perf_counter() - begun, time.thread_time() - used
             saved.wait()
             return took / count, waited / count, saves, used / count
 
         run(3, None)
         run(30, "auto")  # the interval is found
-        times, used, waits, counts = {"none": [], "auto": [], "every": []}, {"none": [], "auto": [], "every": []}, {"auto": [], "every": []}, []
+        times, used, waits, counts = {n: [] for n in ("none", "auto", "every", "fio")}, {n: [] for n in ("none", "auto", "every", "fio")}, {"auto": [], "every": []}, []
+        flat = os.path.join(folder, "fio")
+        fio(flat, mib, "--bs=1m", overwrite=0)
+
+        def beside_fio(a_second):
+            """Steps without saves, while fio writes so many MiB a second past the cache: what the disk costs a step, whoever writes."""
+            writes = fio_call(flat, mib, "--bs=1m", "--direct=1", "--ioengine=libaio", "--iodepth=4", "--time_based", "--runtime=600", f"--rate={round(a_second)}m", "--thread")
+            with subprocess.Popen(writes, stdout=subprocess.DEVNULL) as p:
+                try:
+                    time.sleep(0.5)
+                    return run(8, None)
+                finally:
+                    p.terminate()
 
         def turn(_):
             n = max(8, 2 * saved.interval)
             plain, _, _, plain_used = run(max(4, n // 2), None)
             auto, waited, saves, auto_used = run(n, "auto")
             every, waited_every, _, every_used = run(8, "every")
+            beside, _, _, beside_used = beside_fio(mib / every)
             again, _, _, again_used = run(max(4, n // 2), None)
             waits["auto"].append(waited / auto)
             waits["every"].append(waited_every / every)
@@ -445,6 +465,8 @@ def steps(folder, threads, trials=9, mib=256):
             times["none"].append((plain + again) / 2)
             times["auto"].append(auto)
             times["every"].append(every)
+            times["fio"].append(beside)
+            used["fio"].append(beside_used)
             used["none"].append((plain_used + again_used) / 2)
             used["auto"].append(auto_used)
             used["every"].append(every_used)
@@ -452,9 +474,9 @@ def steps(folder, threads, trials=9, mib=256):
         turns(trials, turn, times, used, waits, {"counts": counts})
     report(times)
     busy = threads >= os.cpu_count()
-    print(f"training waits {quartiles(waits['auto'])} of a step at the automatic interval, {quartiles(waits['every'])} saved every step")
+    print(f"training waits {quartiles(waits['auto'])} of a step at the automatic interval, {quartiles(waits['every'])} saved every step, where a save takes {quartiles(lasted)} s")
     print("steps, saves and interval in each trial at the automatic interval:", counts)
-    for name, what in (("auto", "at the automatic interval"), ("every", "saved every step, a step twice the persist")):
+    for name, what in (("auto", "at the automatic interval"), ("every", "saved every step, a step twice the persist"), ("fio", "not saved, beside fio that writes as much")):
         ratios = [a / b for a, b in zip(times[name], times["none"])]
         row(f"step ratio {what}, {mib} MiB, {'both cores' if busy else 'one core'} computing", ratios)
         print(f"the same of the training thread's processor time, which other programs hardly disturb: {quartiles([a / b for a, b in zip(used[name], used['none'])])}")

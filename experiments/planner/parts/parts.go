@@ -3,7 +3,7 @@ package main
 // part is something that the search can do without: in a file one piece of code stands for another.
 type part struct {
 	name, file, old, without string
-	functions                []string // that would go; none: no more than the changed lines
+	functions                []string // and files that would go; none: no more than the changed lines
 }
 
 const (
@@ -36,7 +36,7 @@ var parts = []part{
 	{"refining other numbers of stages", job, "if alike < each {", "if alike < 0 {", []string{"starts"}},
 	{"refining what does not fit", job, "return j.repaired(ctx, within, r, err, progress)", "return nil, nil, err", []string{"repaired"}},
 	// Refining.
-	{"refining", job, "Refined: !options.Unrefined && ", "Refined: false && ", []string{"refine"}},
+	{"refining", job, "Refined: !options.Unrefined && ", "Refined: false && ", []string{"refine", "repaired", "starts", refining, moves, drafts}},
 	{"simulation in refining", drafts, "len(stages) > simulatedPasses/(r.batch/d.micro)", "true", nil},
 	{"random changes between descents", refining, "f.best = r.improve(ctx, r.descend(ctx, f.best))", "f.best = r.descend(ctx, f.best)", []string{"improve"}},
 	{"more work on three finalists", refining, "each(last, search(prices*len(all)/2/last))", "", nil},

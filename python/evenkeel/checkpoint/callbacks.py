@@ -1,6 +1,5 @@
 """Checkpoints within the trainers of Lightning and transformers, whose callbacks these are. Both restore when training begins, and save when due() says so
-or at a fixed number of steps. They were written from the sources of Lightning 2 (trainer/trainer.py, loops/training_epoch_loop.py) and transformers 4
-(trainer.py, trainer_callback.py). The tests use stand-ins that make the same calls.
+or at a fixed number of steps. A step is saved when its evaluation is over.
 """
 
 import copy
@@ -130,6 +129,8 @@ def transformers(path, every=0, **options):
     from transformers import TrainerCallback
 
     class Checkpoints(_Callback, TrainerCallback):
+        _stepped = False  # whether a step was made that was not looked at
+
         @staticmethod
         def _objects(state, model, optimizer, lr_scheduler):
             optimizer = getattr(optimizer, "optimizer", optimizer)  # accelerate wraps both
@@ -150,21 +151,33 @@ def transformers(path, every=0, **options):
                 self._generators = values.generators()
                 values.set_generators(before)  # until the Trainer has skipped the earlier batches
 
-        def on_epoch_begin(self, args, state, control, **_):
+        def on_epoch_begin(self, args, state, control, **objects):
+            self._complete(state, **objects)
             if float(state.epoch or 0).is_integer():  # saved before the sampler drew the order of this epoch
-                self.on_step_begin(args, state, control)
+                self._continue_generators()
 
-        def on_step_begin(self, args, state, control, **_):
+        def on_step_begin(self, args, state, control, **objects):
+            self._complete(state, **objects)
             self._continue_generators()
 
         def on_pre_optimizer_step(self, args, state, control, **_):
             self.saved.ready()
 
-        def on_step_end(self, args, state, control, model=None, optimizer=None, lr_scheduler=None, **_):
-            if state.global_step % every == 0 if every else self.saved.due() or state.global_step >= state.max_steps > 0:
+        def on_step_end(self, args, state, control, **_):
+            self._stepped = True  # the step's evaluation comes later, and moves the generators
+
+        def _complete(self, state, model=None, optimizer=None, lr_scheduler=None, last=False, **_):
+            stepped, self._stepped = self._stepped, False
+            if stepped and (state.global_step % every == 0 if every else self.saved.due() or last):
                 self.saved.save(state.global_step - 1, **self._objects(state, model, optimizer, lr_scheduler))
 
-        def on_train_end(self, args, state, control, **_):
+        def on_epoch_end(self, args, state, control, **objects):
+            if state.global_step >= state.max_steps:
+                self._complete(state, last=True, **objects)
+
+        def on_train_end(self, args, state, control, **objects):
+            if not args.load_best_model_at_end:  # else the model is another step's
+                self._complete(state, last=True, **objects)
             self._close(True)
 
     return Checkpoints()

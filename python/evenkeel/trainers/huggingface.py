@@ -10,11 +10,14 @@ exact; where the loss is a mean, it is scaled here. largest is the largest micro
 the name of the data set's column that has them, the ranks share what samples cost instead of their number; cost is that of an array of lengths.
 """
 
-from collections.abc import Callable
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy
 import torch
+from accelerate.utils import recursively_apply
 from transformers import Trainer
 from transformers.trainer_callback import TrainerCallback
 
@@ -31,7 +34,29 @@ def tuned(base: type[Trainer], largest: int = 0, lengths: Any = None, cost: Call
     """The class of a trainer whose ranks take as many samples, or with lengths as costly ones, as let all finish together."""
     if issubclass(base, _Tuned):
         raise Usage(f"tuned({base.__name__}): it is tuned already")
+    for name in ("get_train_dataloader", "_get_train_sampler", "_inner_training_loop"):
+        if getattr(base, name) is not getattr(Trainer, name):
+            raise Usage(f"tuned({base.__name__}): its {name}() draws the samples in an order of its own, as trainers of groups of answers need; the tuner would draw others")
     return type(f"Tuned{base.__name__}", (_Tuned, base), {"largest": largest, "lengths": lengths, "cost": staticmethod(cost)})
+
+
+@contextlib.contextmanager
+def _unequal(accelerator: Any) -> Iterator[None]:
+    """What trainers gather of each sample, as those of TRL do for their metrics, has as many rows as the rank has samples; the accelerator gathers equal shapes alone."""
+    gather = accelerator.gather
+
+    def rows(t: torch.Tensor) -> torch.Tensor:
+        if t.dim() == 0:
+            return gather(t)
+        counts = gather(torch.tensor([len(t)], device=t.device)).tolist()
+        padded = gather(torch.cat([t, t.new_zeros(max(counts) - len(t), *t.shape[1:])]))
+        return torch.cat([part[:n] for part, n in zip(padded.split(max(counts)), counts)])
+
+    accelerator.gather = functools.partial(recursively_apply, rows)
+    try:
+        yield
+    finally:
+        del accelerator.gather
 
 
 class _Position(TrainerCallback):
@@ -114,7 +139,8 @@ class _Tuned(Trainer):
     def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
         if self._training and self._means is None:
             self._means = self._probe(model, inputs, num_items_in_batch)
-        loss = super().compute_loss(model, inputs, return_outputs=return_outputs, num_items_in_batch=num_items_in_batch)
+        with _unequal(self.accelerator) if self._training else contextlib.nullcontext():
+            loss = super().compute_loss(model, inputs, return_outputs=return_outputs, num_items_in_batch=num_items_in_batch)
         return loss * self.evenkeel.scale if self._training and self._means else loss
 
     def _probe(self, model: Any, inputs: Any, items: Any) -> bool | None:

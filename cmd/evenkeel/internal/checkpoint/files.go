@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"math"
 	"os"
 	"slices"
 
@@ -20,13 +21,14 @@ import (
 type verifyCmd struct {
 	fileArgs
 	JSON    bool     `name:"json" help:"Print JSON."`
-	Against []string `help:"Also compare with the checkpoint of another run, by the arrays' checksums; its file, or the files of all its ranks." placeholder:"FILE"`
+	Against []string `help:"Also compare with the checkpoint of another run, by checksums; its file, or the files of all its ranks." placeholder:"FILE"`
 }
 
 // Help is what --help adds.
 func (*verifyCmd) Help() string {
 	return `Exit status 0: every checkpoint, and every copy of the file's description, is intact. 1: something is damaged; the table shows what, and which
-checkpoints are good. With --against, also 1: an array differs in a step that both runs have, or they have none in common. Their numbers of ranks may differ.
+checkpoints are good. With --against, also 1: a step that both runs have differs, or they have none in common. Their numbers of ranks may differ;
+then only arrays are compared.
 
 Examples:
 
@@ -72,42 +74,39 @@ func (v *verifyCmd) Run(a *cli.App) error {
 	return err
 }
 
-// compare says of each step that both runs have which arrays differ.
+// saved is a step of a run: the arrays' checksums, and the state of each rank's file.
+type saved struct {
+	arrays map[string]uint64
+	ranks  []checkpoint.State
+}
+
+// compare says of each step that both runs have what differs.
 func (v *verifyCmd) compare(a *cli.App) error {
-	var runs []map[uint64]map[string]uint64
-	for _, c := range []*fileArgs{&v.fileArgs, {Files: v.Against}} {
-		sums, err := c.sums(a)
-		if err != nil {
-			return err
-		}
-		runs = append(runs, sums)
+	here, err := v.sums(a)
+	if err != nil {
+		return err
+	}
+	there, err := (&fileArgs{Files: v.Against}).sums(a)
+	if err != nil {
+		return err
 	}
 	var lines []string
 	var fault error
-	for _, step := range slices.Sorted(maps.Keys(runs[0])) {
-		x, y := runs[0][step], runs[1][step]
-		if y == nil {
+	for _, step := range slices.Sorted(maps.Keys(here)) {
+		x := here[step]
+		y, both := there[step]
+		if !both {
 			continue
 		}
-		all := maps.Clone(x)
-		maps.Copy(all, y)
-		var differ []string
-		for _, name := range slices.Sorted(maps.Keys(all)) {
-			p, here := x[name]
-			q, there := y[name]
-			if p != q || here != there {
-				differ = append(differ, name)
-			}
-		}
-		line := fmt.Sprintf("step %d: all %d arrays are the same in both runs", step, len(all))
-		if len(differ) > 0 {
-			line = fmt.Sprintf("step %d: %d of %d arrays differ between the runs, first %s", step, len(differ), len(all), differ[0])
+		line, same := x.compare(y)
+		line = fmt.Sprintf("step %d: %s", step, line)
+		if !same {
 			fault = fmt.Errorf("the runs differ: %s", line)
 		}
 		lines = append(lines, line)
 	}
 	if len(lines) == 0 {
-		return fmt.Errorf("--against: no step is in both runs: %v here, %v there", slices.Sorted(maps.Keys(runs[0])), slices.Sorted(maps.Keys(runs[1])))
+		return fmt.Errorf("--against: no step is in both runs: %v here, %v there", slices.Sorted(maps.Keys(here)), slices.Sorted(maps.Keys(there)))
 	}
 	if !v.JSON {
 		fault = errors.Join(cli.PrintLines(a.Out, lines), fault)
@@ -115,8 +114,50 @@ func (v *verifyCmd) compare(a *cli.App) error {
 	return fault
 }
 
-// sums gives the arrays' checksums of each step that all files have.
-func (c *fileArgs) sums(a *cli.App) (map[uint64]map[string]uint64, error) {
+func (x saved) compare(y saved) (line string, same bool) {
+	if len(x.ranks) != len(y.ranks) && ofDCP(x.ranks[0]) {
+		return fmt.Sprintf("saved by DCP on %d ranks and on %d: the parts of tensors cannot be compared", len(x.ranks), len(y.ranks)), false
+	}
+	all := maps.Clone(x.arrays)
+	maps.Copy(all, y.arrays)
+	var differ []string
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		p, here := x.arrays[name]
+		q, there := y.arrays[name]
+		if p != q || here != there {
+			differ = append(differ, name)
+		}
+	}
+	if len(differ) > 0 {
+		return fmt.Sprintf("%d of %d arrays differ between the runs, first %s", len(differ), len(all), differ[0]), false
+	}
+	line = fmt.Sprintf("all %d arrays are the same in both runs", len(all))
+	if len(x.ranks) != len(y.ranks) {
+		return line + "; nothing else was compared, as the numbers of ranks differ", true
+	}
+	for rank, s := range x.ranks {
+		t := y.ranks[rank]
+		var what string
+		switch {
+		case s.Cursor != t.Cursor:
+			what = "the position in the data"
+		case !maps.EqualFunc(s.Scalars, t.Scalars, func(a, b float64) bool { return math.Float64bits(a) == math.Float64bits(b) }):
+			what = "a scalar"
+		case !bytes.Equal(s.Random, t.Random):
+			what = "what is no array (generators, plain values, small tensors of DCP)"
+		default:
+			continue
+		}
+		return fmt.Sprintf("%s; %s differs, rank %d", line, what, rank), false
+	}
+	return line + ", and all else", true
+}
+
+// ofDCP: its arrays are parts of tensors, and the small ones are not arrays.
+func ofDCP(s checkpoint.State) bool { return bytes.HasPrefix(s.Random, []byte("EVKLDCP1")) }
+
+// sums gives each step that all files have.
+func (c *fileArgs) sums(a *cli.App) (map[uint64]saved, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
@@ -125,16 +166,17 @@ func (c *fileArgs) sums(a *cli.App) (map[uint64]map[string]uint64, error) {
 		return nil, err
 	}
 	defer done()
-	out := map[uint64]map[string]uint64{}
+	out := map[uint64]saved{}
 steps:
 	for _, slot := range s.Files()[0].Slots() {
-		all := map[string]uint64{}
+		all := saved{arrays: map[string]uint64{}}
 		for _, f := range s.Files() {
-			one, err := f.Sums(slot.Step)
+			one, state, err := f.Sums(slot.Step)
 			if err != nil { // damage is reported by verify itself
 				continue steps
 			}
-			maps.Copy(all, one)
+			maps.Copy(all.arrays, one)
+			all.ranks = append(all.ranks, state)
 		}
 		out[slot.Step] = all
 	}
@@ -193,7 +235,7 @@ func (e *exportCmd) Run(a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	if bytes.HasPrefix(state.Random, []byte("EVKLDCP1")) { // its arrays are parts of tensors, and the small ones are not arrays
+	if ofDCP(state) {
 		return fmt.Errorf("%s: step %d was saved by torch.distributed.checkpoint: load it with evenkeel.dcp.Reader", e.Files[0], state.Step)
 	}
 	if err := cli.WriteFile(e.Out, func(w io.Writer) error { return checkpoint.WriteSafetensors(w, arrays, state) }); err != nil {

@@ -19,6 +19,7 @@ PAST_FROM = 256 << 20  # room in slots from which on a file is written past the 
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _SYNC_FILE_RANGE_WRITE = 2
+_DAX = 0x200000  # STATX_ATTR_DAX
 
 
 def _write_back(fd, at, n):
@@ -83,13 +84,19 @@ def digest(data, pace):
     return h.intdigest()
 
 
+def attributes(fd):
+    """The file's STATX_ATTR_* bits (man 2 statx), 0 where the system has none."""
+    out = ctypes.create_string_buffer(256)
+    return struct.unpack_from("=Q", out, 8)[0] if hasattr(_libc, "statx") and _libc.statx(fd, b"", 0x1000, 0, out) == 0 else 0  # AT_EMPTY_PATH
+
+
 class File:
     """Reads and writes the arrays of one open file."""
 
     def __init__(self, fd, past=False):
-        """past: write past the page cache, where the file system supports that."""
+        """past: write past the page cache, where the file system supports that. On persistent memory mounted with DAX a write goes into it as it is."""
         self.fd, self.direct = fd, None
-        if past:
+        if past and not attributes(fd) & _DAX:
             with contextlib.suppress(OSError):
                 self.direct = Direct(fd)
 
