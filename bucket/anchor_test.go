@@ -5,8 +5,6 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
-
-	"evenkeel/bucket/internal/invented"
 )
 
 // No factor of a fine grid that stays within the slack gives fewer anchors than the search, and what it gives stays within.
@@ -16,7 +14,7 @@ func TestAnchorTwin(t *testing.T) {
 		for range rapid.IntRange(1, 30).Draw(t, "lengths") {
 			hist[rapid.IntRange(1, 399).Draw(t, "length")] += 1 + rapid.Uint32Range(0, 50).Draw(t, "count")
 		}
-		c := invented.Formula{Fixed: rapid.Float64Range(0, .5).Draw(t, "a"), Token: 4e-5, Square: 8e-7, Room: 500}
+		c := Formula{Fixed: rapid.Float64Range(0, .5).Draw(t, "a"), Token: 4e-5, Square: 8e-7, Room: 500}
 		slack := rapid.Float64Range(0.001, .05).Draw(t, "slack")
 		best, _ := efficient(hist, c)
 		spent := func(anchors []float64) (sum float64) {

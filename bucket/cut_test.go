@@ -1,14 +1,11 @@
 package bucket
 
 import (
-	"bytes"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
 
-	"evenkeel/bucket/internal/invented"
-	"evenkeel/bucket/stepcost"
 	"evenkeel/internal/race"
 	"evenkeel/internal/slow"
 )
@@ -26,7 +23,7 @@ func TestSmallEpochs(t *testing.T) {
 		for i := range l {
 			l[i] = uint32(5 + r.IntN(4+int(seed)) + r.IntN(12))
 		}
-		c, ranks := capped{invented.Formula{Fixed: .02, Token: .001, Square: 0, Room: math.Inf(1)}, 300 + r.IntN(900)}, 2+r.IntN(5)
+		c, ranks := capped{Formula{Fixed: .02, Token: .001, Square: 0, Room: math.Inf(1)}, 300 + r.IntN(900)}, 2+r.IntN(5)
 		p, err := Make(l, c, Config{Ranks: ranks, Mixing: with(0)})
 		if err != nil {
 			t.Fatal(err)
@@ -77,38 +74,13 @@ func consecutive(l Lengths, c Cost, ranks int) float64 {
 	return least[0]
 }
 
-// A plan never asks for more steps than there are samples: it could not be read again.
-func TestMoreStepsThanSamples(t *testing.T) {
-	var table stepcost.Table
-	for _, n := range []int{5, 20, 35, 50, 80} {
-		for _, b := range []int{1, 2, 4, 8} {
-			table = append(table, stepcost.Trial{Length: n, Batch: b, Seconds: .1 + .011*float64(n*b), OutOfMemory: n > 20 || n*b > 160})
-		}
-	}
-	c, err := stepcost.New(table, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := Make(Lengths{1, 3, 1, 4, 8}, c, Config{Speeds: []float64{1, 1.5}, Mixing: with(1)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var file bytes.Buffer
-	if err := p.Write(&file); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := ReadPlan(&file, "plan.json"); err != nil {
-		t.Error(err)
-	}
-}
-
 // What plan prints of a small epoch, whose steps are shorter than the anchors, is what its batches are.
 func TestBandsAreOfTheEpoch(t *testing.T) {
 	l := make(Lengths, 600)
 	for i := range l {
 		l[i] = uint32(10 + i%90)
 	}
-	cost := invented.Formula{Fixed: 1e-9, Token: .001, Square: 0, Room: math.Inf(1)} // next to nothing is fixed: short steps pad less
+	cost := Formula{Fixed: 1e-9, Token: .001, Square: 0, Room: math.Inf(1)} // next to nothing is fixed: short steps pad less
 	for _, mixing := range []float64{0, .01} {
 		p, err := Make(l, cost, Config{Ranks: 2, Mixing: &mixing})
 		if err != nil {

@@ -7,24 +7,11 @@ import (
 	"sort"
 )
 
-// epoch is an epoch that was cut.
-type epoch struct {
-	order   *order
-	steps   []uint32
-	batches []placed
-}
-
 // cut is a batch before it has a rank.
 type cut struct {
 	start, count uint32
-	longest      int     // to which it is padded
+	longest      uint32  // to which it is padded
 	seconds      float64 // divided by the share of its class
-}
-
-// placed is a batch, and the length to which it is padded.
-type placed struct {
-	Batch
-	longest int
 }
 
 // dealer cuts an ordered epoch into batches that last about as long as an anchor duration, and combines batches that end together into steps. It
@@ -35,7 +22,6 @@ type dealer struct {
 	r       *rand.Rand
 	ranks   []int // of each place
 	classes []class
-	late    int     // number of steps for which a place may wait for shorter samples
 	group   int     // that of the last position
 	cuts    [][]cut // by class
 	cycles  int     // of a batch for each place
@@ -44,22 +30,21 @@ type dealer struct {
 
 // dispatch cuts an epoch: batches of the anchor duration, from the longest sample down; steps of random batches of similar duration; and last
 // steps of what is left.
-func (p *Plan) dispatch(l Lengths, seed, number uint64) *epoch {
+func (p *Plan) dispatch(l Lengths, seed, number uint64) *Schedule {
 	o := newOrder(l, p.keys(seed, number))
 	d := &dealer{Plan: p, o: o, r: rand.New(rand.NewPCG(seed, mix(number, 0))), group: len(o.start) - 3}
-	d.ranks, d.classes = slots(p.Speeds, p.MicroBatches)
-	if a := p.Anchors[len(p.Anchors)-1]; a > 0 {
-		d.late = int(p.LowerBoundSeconds / a / 10)
-	}
+	d.ranks, d.classes = p.slots()
 	d.cut()
 	d.windows()
-	return d.assemble()
+	s := &Schedule{Ranks: p.Ranks, Skipped: p.Skipped, plan: p, lengths: l, order: o}
+	d.assemble(s)
+	return s
 }
 
 // next is the length of a batch that begins with the sample before a position.
 func (d *dealer) next(pos int) int {
-	if d.group+2 < len(d.o.start)-1 && d.o.start[d.group+1] < pos {
-		d.group = d.o.groupAt(pos - 1)
+	for d.o.start[d.group+1] < pos {
+		d.group++
 	}
 	for d.o.start[d.group] >= pos {
 		d.group--
@@ -72,17 +57,17 @@ func (d *dealer) take(pos, longest int, most, share float64) int {
 	return min(pos, within(d.cost, longest, d.cost.most(longest, share), most))
 }
 
-// A place waits for shorter samples if its batch would have fewer than fewShared samples and fill less than the part poorly of its share,
-// unless it has already waited for too many steps.
+// A batch of few samples may last a little longer than the share of its place, up to the largest: one sample less would leave much of it unused.
 const (
-	poorly    = .95
 	fewShared = 6
+	longer    = 1.05
 )
 
 // cut cuts the samples into batches that last up to the anchor times the share of their place. A single sample may last longer.
 //
-// A place whose share is too short for a sample waits for shorter samples. The first cycle has fewer samples, by a random part of a batch. That
-// moves all later batches, so they differ between epochs even if nothing else is random. A last cycle that is less than half full is not cut.
+// A place whose share is too short for a sample, and not nearly the largest, waits for shorter samples. The first cycle has fewer samples, by a random
+// part of a batch. That moves all later batches, so they differ between epochs even if nothing else is random. A last cycle that is less than half full
+// is not cut.
 func (d *dealer) cut() {
 	d.cuts = make([][]cut, len(d.classes))
 	before := make([]int, len(d.classes))
@@ -107,19 +92,19 @@ func (d *dealer) cut() {
 					return
 				}
 				longest = d.next(pos)
-				if class.share < 1 && (d.cost.Seconds(longest, 1) > target*class.share || d.cost.most(longest, class.share) < 1) {
+				if class.share < 1 && (d.cost.Seconds(longest, 1) > target*class.share/nearly || d.cost.most(longest, class.share) < 1) {
 					break
 				}
 				n := d.take(pos, longest, target*class.share, class.share)
-				if class.share < 1 && n < fewShared && d.cycles*len(class.slots)-len(d.cuts[k]) < d.late*len(class.slots) && d.cost.Seconds(longest, n) < poorly*target*class.share {
-					break
+				if n < fewShared {
+					n = d.take(pos, longest, target*min(1, longer*class.share), class.share)
 				}
 				if d.cycles == 0 {
 					n = max(1, n-(int(fewer)+turn)/len(d.ranks))
 				}
 				turn++
 				pos -= n
-				d.cuts[k] = append(d.cuts[k], cut{uint32(pos), uint32(n), longest, d.cost.Seconds(longest, n) / class.share})
+				d.cuts[k] = append(d.cuts[k], cut{uint32(pos), uint32(n), uint32(longest), d.cost.Seconds(longest, n) / class.share})
 			}
 		}
 	}
@@ -135,7 +120,7 @@ func (d *dealer) windows() {
 		for k, class := range d.classes {
 			n := len(class.slots)
 			last := min((to+1)*n, len(d.cuts[k])) - 1
-			if from*n <= last && d.cuts[k][last].seconds < d.cuts[k][from*n].seconds*(1-min(.5, waiting*d.Mixing)) {
+			if from*n <= last && d.cuts[k][last].seconds < d.cuts[k][from*n].seconds*(1-min(.5, waiting**d.Mixing)) {
 				return false
 			}
 		}
@@ -153,16 +138,16 @@ func (d *dealer) windows() {
 }
 
 // assemble puts the steps in a random order. A place may have no batch in a step.
-func (d *dealer) assemble() *epoch {
-	out := &epoch{order: d.o, steps: make([]uint32, 1, d.cycles+2)}
+func (d *dealer) assemble(out *Schedule) {
+	out.Steps = make([]uint32, 1, d.cycles+2)
 	last := d.cutRest()
 	for _, i := range d.r.Perm(d.cycles + len(last)) {
-		step := make([]placed, len(d.ranks))
+		step := make([]Batch, len(d.ranks))
 		for k, class := range d.classes {
 			for j, slot := range class.slots {
 				if at := i*len(class.slots) + j; i < d.cycles && at < len(d.cuts[k]) {
 					c := d.cuts[k][at]
-					step[slot] = placed{Batch{Start: c.start, Count: c.count, Rank: uint32(d.ranks[slot])}, c.longest}
+					step[slot] = Batch{c.start, c.count, uint32(d.ranks[slot]), c.longest}
 				}
 			}
 		}
@@ -171,17 +156,16 @@ func (d *dealer) assemble() *epoch {
 		}
 		for _, b := range step {
 			if b.Count > 0 {
-				out.batches = append(out.batches, b)
+				out.Batches = append(out.Batches, b)
 			}
 		}
-		out.steps = append(out.steps, uint32(len(out.batches)))
+		out.Steps = append(out.Steps, uint32(len(out.Batches)))
 	}
-	return out
 }
 
 // cutRest makes steps of what is left, which is usually less than one step. Every place takes what it finishes within a duration. The last
 // step has the shortest duration with which nothing is left.
-func (d *dealer) cutRest() (steps [][]placed) {
+func (d *dealer) cutRest() (steps [][]Batch) {
 	longest := d.cost.Seconds(d.Limit, d.cost.Cap(d.Limit))
 	for d.rest > 0 {
 		whole, left := d.step(d.rest, longest)
@@ -205,8 +189,8 @@ func (d *dealer) cutRest() (steps [][]placed) {
 
 // step cuts one step from the longest sample down. Each batch stays within memory and, if it has more than one sample, within its share of the
 // duration. left is the number of samples that are left.
-func (d *dealer) step(rest int, duration float64) (at []placed, left int) {
-	at = make([]placed, len(d.ranks))
+func (d *dealer) step(rest int, duration float64) (at []Batch, left int) {
+	at = make([]Batch, len(d.ranks))
 	for _, c := range d.classes {
 		for _, slot := range c.slots {
 			if rest == 0 {
@@ -218,23 +202,23 @@ func (d *dealer) step(rest int, duration float64) (at []placed, left int) {
 			}
 			n := d.take(rest, longest, duration*c.share, c.share)
 			rest -= n
-			at[slot] = placed{Batch{Start: uint32(rest), Count: uint32(n), Rank: uint32(d.ranks[slot])}, longest}
+			at[slot] = Batch{uint32(rest), uint32(n), uint32(d.ranks[slot]), uint32(longest)}
 		}
 	}
 	return at, rest
 }
 
 // predict scores the epoch without sorting the data set.
-func (e *epoch) predict(p *Plan) Score {
-	s := newScorer(p.Speeds)
-	for i := range len(e.steps) - 1 {
-		for _, b := range e.batches[e.steps[i]:e.steps[i+1]] {
-			end := int(b.Start + b.Count)
-			s.batch(p.cost, int(b.Rank), b.longest, int(b.Count), e.order.tokensBefore(end)-e.order.tokensBefore(int(b.Start)))
+func (s *Schedule) predict() Score {
+	c := newScorer(s.plan.Speeds)
+	for i := range s.Len() {
+		for _, b := range s.Step(i) {
+			c.batch(s.plan.cost, int(b.Rank), int(b.longest), int(b.Count))
 		}
-		s.step()
+		c.step()
 	}
-	out := s.score()
-	out.Skipped = p.Skipped
+	_, c.tokens = s.plan.size()
+	out := c.score()
+	out.Skipped = s.Skipped
 	return out
 }

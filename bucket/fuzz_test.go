@@ -2,12 +2,12 @@ package bucket_test
 
 import (
 	"bytes"
-	"errors"
+	"slices"
 	"testing"
 
 	"evenkeel/bucket"
-	"evenkeel/bucket/internal/invented"
 	"evenkeel/bucket/stepcost"
+	"evenkeel/internal/badinput"
 )
 
 func FuzzReadPlan(f *testing.F) {
@@ -24,7 +24,7 @@ func FuzzReadPlan(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		p, err := bucket.ReadPlan(bytes.NewReader(data), "p")
 		if err != nil {
-			if !errors.Is(err, bucket.ErrInput) {
+			if !badinput.Is(err) {
 				t.Fatal(err)
 			}
 			return
@@ -39,21 +39,18 @@ func FuzzReadState(f *testing.F) {
 	f.Add([]byte(`{"version":1,"data":"","plan":"","ranks":1,"seed":1,"epoch":0,"step":0}`))
 	f.Add([]byte(`{"version":1,"ranks":2,"step":2,"parts":[{"ranks":1,"plan":"","steps":1},{"ranks":2,"speeds":[1,2],"plan":"","steps":1}]}`))
 	l := bucket.Lengths{1, 2, 3, 4, 5, 6, 7, 8}
-	p, err := bucket.Make(l, invented.A, bucket.Config{Ranks: 2, MaxSamples: 2})
+	p, err := bucket.Make(l, bucket.A, bucket.Config{Ranks: 2, MaxSamples: 2})
 	if err != nil {
 		f.Fatal(err)
 	}
-	h, err := p.Header(p.Schedule(l, 1, 0), 1, 0, 0)
-	if err != nil {
-		f.Fatal(err)
-	}
+	h := p.Header(p.Schedule(l, 1, 0), 1, 0, 0)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s, err := bucket.ReadState(bytes.NewReader(data), "s")
-		if err != nil && !errors.Is(err, bucket.ErrInput) {
+		if err != nil && !badinput.Is(err) {
 			t.Fatal(err)
 		}
 		s.Data, s.Plan = p.Data, h.Plan
-		if _, _, err := p.Resume(l, s, bucket.Group{Ranks: 2}); err != nil && !errors.Is(err, bucket.ErrInput) {
+		if _, _, err := p.Resume(l, s, slices.Repeat([]float64{1}, 2)); err != nil && !badinput.Is(err) {
 			t.Fatal(err)
 		}
 	})

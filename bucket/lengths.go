@@ -1,14 +1,14 @@
 package bucket
 
 import (
+	"encoding/binary"
+	"fmt"
 	"slices"
 
-	"evenkeel/bucket/internal/input"
+	"github.com/zeebo/xxh3"
+
 	"evenkeel/bucket/stepcost"
 )
-
-// ErrInput marks every error that is the fault of a file or a setting.
-var ErrInput = input.Err
 
 // MaxLength is the largest length of a sample. A histogram has an entry for each length
 // up to the longest, so this bounds memory.
@@ -32,4 +32,11 @@ func (l Lengths) Histogram() []uint32 {
 }
 
 // Checksum identifies the lengths: XXH3 of their little-endian bytes, in hexadecimal.
-func (l Lengths) Checksum() string { return input.Checksum(slices.Values(l)) }
+func (l Lengths) Checksum() string {
+	h, buf := xxh3.New(), []byte{}
+	for part := range slices.Chunk(l, 1<<14) {
+		buf, _ = binary.Append(buf[:0], binary.LittleEndian, []uint32(part)) // never fails
+		_, _ = h.Write(buf)
+	}
+	return fmt.Sprintf("%016x", h.Sum64())
+}

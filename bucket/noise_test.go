@@ -6,7 +6,6 @@ import (
 	"slices"
 	"testing"
 
-	"evenkeel/bucket/internal/invented"
 	"evenkeel/bucket/stepcost"
 )
 
@@ -28,7 +27,7 @@ func trials(l Lengths, c Cost, pad int, seconds func(length, batch int) float64)
 		slices.Sort(batches)
 		for _, n := range slices.Compact(batches) {
 			if n > 0 {
-				t = append(t, stepcost.Trial{Length: length, Batch: n, Seconds: seconds(length, n), PeakBytes: int64(float64(length*n) * (1 + float64(length)/invented.A.Room))})
+				t = append(t, stepcost.Trial{Length: length, Batch: n, Seconds: seconds(length, n), PeakBytes: int64(float64(length*n) * (1 + float64(length)/A.Room))})
 			}
 		}
 		t = append(t, stepcost.Trial{Length: length, Batch: most + 1, OutOfMemory: true})
@@ -38,13 +37,16 @@ func trials(l Lengths, c Cost, pad int, seconds func(length, batch int) float64)
 
 // With noise in the profile the plan is nearly as good, and its prediction nearly right.
 func TestNoise(t *testing.T) {
-	l := invented.Lognormal(100000, 400, .8, 4096)
-	speeds := slices.Repeat([]float64{1}, 8)
+	l := Lognormal(100000, 400, .8, 4096)
+	exact, err := Make(l, A, Config{Ranks: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
 	mean := 0.0
 	const seeds = 10
 	for seed := range uint64(seeds) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		c, err := stepcost.New(trials(l, invented.A, 1, func(l, n int) float64 { return invented.A.Seconds(l, n) * math.Exp(.05*r.NormFloat64()) }), 65536)
+		c, err := stepcost.New(trials(l, A, 1, func(l, n int) float64 { return A.Seconds(l, n) * math.Exp(.05*r.NormFloat64()) }), 65536)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,11 +57,11 @@ func TestNoise(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := Judge(l, p.Schedule(l, 1, 1).All(), invented.A, speeds, 0)
+		s, err := Judge(l, p.Schedule(l, 1, 1).All(), A, p.Speeds, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if worse, off := s.EpochSeconds/Bound(l, invented.A, speeds), p.EpochSeconds/s.EpochSeconds; worse > 1.02 || math.Abs(off-1) > .02 || s.OutOfMemory > 0 {
+		if worse, off := s.EpochSeconds/exact.LowerBoundSeconds, p.EpochSeconds/s.EpochSeconds; worse > 1.02 || math.Abs(off-1) > .02 || s.OutOfMemory > 0 {
 			t.Errorf("seed %d: %.4f of the bound, predicted %.4f of realised, %d out of memory", seed, worse, off, s.OutOfMemory)
 		}
 		mean += p.EpochSeconds / s.EpochSeconds / seeds
@@ -71,7 +73,7 @@ func TestNoise(t *testing.T) {
 
 // padder is a device that pads lengths.
 type padder struct {
-	invented.Formula
+	Formula
 	pad int
 }
 
@@ -80,8 +82,8 @@ func (o padder) Cap(l int) int            { return o.Formula.Cap(up(l, o.pad)) }
 
 // Planned with its padding, such a device is predicted as well as any; without it is not.
 func TestPadding(t *testing.T) {
-	l := invented.Lognormal(50000, 400, .8, 4096)
-	o := padder{invented.A, 128}
+	l := Lognormal(50000, 400, .8, 4096)
+	o := padder{A, 128}
 	c, err := stepcost.New(trials(l, o, o.pad, o.Seconds), 65536)
 	if err != nil {
 		t.Fatal(err)

@@ -1,25 +1,23 @@
 package bucket
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"sort"
 
-	"evenkeel/bucket/internal/input"
 	"evenkeel/bucket/stepcost"
+	"evenkeel/internal/badinput"
 )
 
-// Make plans. Errors of what was given are of ErrInput.
+// Make plans.
 func Make(l Lengths, c Cost, f Config) (*Plan, error) {
 	if err := f.complete(); err != nil {
 		return nil, err
 	}
 	if len(l) == 0 {
-		return nil, input.Errorf("no lengths")
+		return nil, badinput.Errorf("no lengths")
 	}
-	p := &Plan{Version: planVersion, Samples: len(l), Mixing: *f.Mixing, Ranks: f.Ranks, Speeds: f.Speeds, MicroBatches: f.MicroBatches, MaxSamples: f.MaxSamples,
-		MaxTokens: f.MaxTokens, PadTo: f.PadTo, Overlong: f.Overlong}
+	p := &Plan{Version: planVersion, Samples: len(l), Config: f}
 	if t, ok := c.(*stepcost.Model); ok {
 		p.Table, p.Memory = t.Source()
 	}
@@ -27,20 +25,22 @@ func Make(l Lengths, c Cost, f Config) (*Plan, error) {
 		return nil, err
 	}
 	p.LowerBoundSeconds = bound(p.hist, p.rate, f.Speeds)
-	p.Anchors = searchAnchors(p.hist, p.cost, p.best, slack*p.Mixing)
+	p.Anchors = searchAnchors(p.hist, p.cost, p.best, slack**p.Mixing)
 	p.aim()
-	if p.Score = p.dispatch(l, 0, 0).predict(p); p.Steps*p.Ranks <= fewBatches {
+	if p.Score = p.dispatch(l, 0, 0).predict(); p.Steps*p.Ranks <= fewBatches {
 		p.shorten(l)
 	}
 	p.Bands = p.bands()
 	p.Data = l.Checksum()
-	return p, nil
+	var err error
+	p.Checksum, err = p.sum()
+	return p, err
 }
 
 // Bind joins a plan that was read with the lengths it was made for; others are an error.
 func (p *Plan) Bind(l Lengths) error {
 	if sum := l.Checksum(); len(l) != p.Samples || sum != p.Data {
-		return input.Errorf("the lengths are not those of the plan (%d samples with checksum %s; these are %d with %s): plan anew with these lengths", p.Samples, p.Data, len(l), sum)
+		return badinput.Errorf("the lengths are not those of the plan (%d samples with checksum %s; these are %d with %s): plan anew with these lengths", p.Samples, p.Data, len(l), sum)
 	}
 	c, err := stepcost.New(p.Table, p.Memory)
 	if err != nil {
@@ -55,7 +55,8 @@ func (p *Plan) Bind(l Lengths) error {
 
 // prepare derives what is not in the file.
 func (p *Plan) prepare(l Lengths, c Cost) error {
-	limits, err := stepLimits(p)
+	_, classes := p.slots()
+	limits, err := p.limits(classes)
 	if err != nil {
 		return err
 	}
@@ -83,16 +84,12 @@ func (p *Plan) fit() error {
 	}
 	switch {
 	case p.Overlong == Refuse || p.Limit == 0:
-		samples, verb := fmt.Sprint(n, " samples"), "fit"
-		if n == 1 {
-			samples, verb = "1 sample", "fits"
-		}
-		return input.Errorf("%s longer than %d %s into no batch (the longest is %d): the cost table has no trial of such a length that ran; profile longer lengths, or skip or truncate such samples (--overlong skip)",
-			samples, p.Limit, verb, longest)
+		return badinput.Errorf("no batch holds samples longer than %d, and there are %d, the longest of %d: the cost table has no trial of such a length that ran; profile longer lengths, or skip or truncate such samples (--overlong skip)",
+			p.Limit, n, longest)
 	case p.Overlong == Truncate:
 		p.hist[p.Limit] += uint32(n)
 	case n == p.Samples:
-		return input.Errorf("every sample is longer than %d and would be skipped", p.Limit)
+		return badinput.Errorf("every sample is longer than %d and would be skipped", p.Limit)
 	default:
 		p.Skipped = n
 	}
@@ -107,8 +104,8 @@ func (p *Plan) skips(length uint32) bool { return p.Overlong == Skip && int(leng
 func (p *Plan) aim() {
 	p.target = targets(p.hist, p.cost, p.best, p.Anchors)
 	p.width = nil
-	if p.Mixing > 0 {
-		p.width = jitter(p.hist, p.best, p.rate, padding*p.Mixing)
+	if *p.Mixing > 0 {
+		p.width = jitter(p.hist, p.best, p.rate, padding**p.Mixing)
 	}
 }
 
@@ -125,8 +122,8 @@ const fewBatches = 1000
 
 // predict cuts and scores two epochs. The score is that of the first, the seconds are those of both.
 func (p *Plan) predict(l Lengths) (Score, float64) {
-	s := p.dispatch(l, 0, 0).predict(p)
-	return s, s.EpochSeconds + p.dispatch(l, 0, 1).predict(p).EpochSeconds
+	s := p.dispatch(l, 0, 0).predict()
+	return s, s.EpochSeconds + p.dispatch(l, 0, 1).predict().EpochSeconds
 }
 
 // shorten tries anchors down to an eighth as long.
@@ -150,34 +147,31 @@ func (p *Plan) shorten(l Lengths) {
 
 // Schedule cuts an epoch of the lengths that the plan was made for.
 func (p *Plan) Schedule(l Lengths, seed, epoch uint64) *Schedule {
-	e := p.dispatch(l, seed, epoch)
-	s := &Schedule{Ranks: p.Ranks, Skipped: p.Skipped, Steps: e.steps, Batches: make([]Batch, len(e.batches)), plan: p, lengths: l, order: e.order}
-	for i, b := range e.batches {
-		s.Batches[i] = b.Batch
-	}
-	s.stepSamples, s.stepTokens = p.StepSize(l)
+	s := p.dispatch(l, seed, epoch)
+	s.stepSamples, s.stepTokens = p.StepSize()
 	return s
 }
 
-// StepSize is what a mean step of the predicted epoch has over all ranks: its samples, and their tokens without padding.
-func (p *Plan) StepSize(l Lengths) (samples, tokens float64) {
-	for _, v := range l {
-		if !p.skips(v) {
-			samples++
-			tokens += float64(min(int(v), p.Limit))
-		}
+// size is the number of samples that are batched, and their tokens without padding.
+func (p *Plan) size() (samples, tokens float64) {
+	for l, n := range p.hist {
+		samples += float64(n)
+		tokens += float64(n) * float64(l)
 	}
+	return samples, tokens
+}
+
+// StepSize is what a mean step of the predicted epoch has over all ranks: its samples, and their tokens without padding.
+func (p *Plan) StepSize() (samples, tokens float64) {
+	samples, tokens = p.size()
 	steps := float64(max(1, p.Steps))
 	return samples / steps, tokens / steps
 }
 
-// Cost is what the plan predicts by: the given cost, with the plan's padding and limits.
-func (p *Plan) Cost() Cost { return p.cost }
-
 // rest plans the rest of an epoch for other ranks, with the same costs.
-func (p *Plan) rest(l Lengths, g Group) (*Plan, error) {
-	f := p.config()
-	f.Ranks, f.Speeds = g.Ranks, g.Speeds
+func (p *Plan) rest(l Lengths, speeds []float64) (*Plan, error) {
+	f := p.Config
+	f.Ranks, f.Speeds = len(speeds), speeds
 	return Make(l, p.given, f)
 }
 
@@ -197,9 +191,8 @@ func (p *Plan) bands() (out []Band) {
 
 // keys order an epoch by length. Each sample moves up by a random part of its length, so that neighbours differ from epoch to epoch.
 func (p *Plan) keys(seed, epoch uint64) keys {
-	k := newKeys(seed, epoch)
 	limit := uint32(p.Limit)
-	k.limit = limit
+	k := keys{seed: seed, epoch: epoch, salt: mix(epoch, seed^0x6a09e667f3bcc909), limit: limit}
 	top, shift := uint64(p.Limit), uint(0) // a group has 2^shift lengths
 	for l, w := range p.width {
 		top = max(top, uint64(l)+(uint64(l)*uint64(w))>>16+1)
@@ -242,24 +235,11 @@ func (d device) most(length int, share float64) int {
 	return d.limits.of(d.Cost.Cap(length), length, share)
 }
 
-// Bound is the lower bound of the epoch time in seconds: no schedule of these samples on ranks of these speeds (relative; 1: the cost's own) is shorter,
-// whatever its batches.
+// bound is the lower bound of the epoch time in seconds: no schedule of these samples on ranks of these speeds is shorter, whatever its batches.
 //
 // A sample of a batch padded to length L takes at least what one of the largest batch takes. A sample of length l may ride in a batch of any
 // occurring length L >= l, and costs at least the least of these. A step lasts s; in it a rank does at most s times its speed of work. So the
-// epoch lasts at least the sum over all samples, divided by the sum of the speeds. Samples that fit nowhere count as the longest length that fits:
-// use the plan's own bound where they are skipped.
-func Bound(l Lengths, c Cost, speeds []float64) float64 {
-	hist := l.Histogram()
-	top := len(hist) - 1
-	for top > 0 && c.Cap(top) < 1 {
-		hist[top-1] += hist[top]
-		top--
-	}
-	_, rate := efficient(hist[:top+1], c)
-	return bound(hist[:top+1], rate, speeds)
-}
-
+// epoch lasts at least the sum over all samples, divided by the sum of the speeds.
 func bound(hist []uint32, rate, speeds []float64) float64 {
 	speed, sum, least := 0.0, 0.0, 0.0
 	for _, v := range speeds {

@@ -2,15 +2,15 @@ package bucket_test
 
 import (
 	"bytes"
-	"errors"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"evenkeel/bucket"
-	"evenkeel/bucket/internal/invented"
 	"evenkeel/bucket/stepcost"
+	"evenkeel/internal/badinput"
 )
 
 func TestSchema(t *testing.T) {
@@ -58,19 +58,19 @@ func TestSchema(t *testing.T) {
 const smallTable = stepcost.TableHeader + "\n5,1,0.1,10\n5,2,0.15,20\n10,1,0.16,20\n10,2,,\n"
 
 func TestBadStates(t *testing.T) {
-	if _, err := bucket.Make(bucket.Lengths{5}, invented.A, bucket.Config{}); !errors.Is(err, bucket.ErrInput) {
+	if _, err := bucket.Make(bucket.Lengths{5}, bucket.A, bucket.Config{}); !badinput.Is(err) {
 		t.Error("0 ranks:", err)
 	}
-	p, err := bucket.Make(invented.Lognormal(500, 100, .5, 1000), invented.A, bucket.Config{Ranks: 2})
+	p, err := bucket.Make(bucket.Lognormal(500, 100, .5, 1000), bucket.A, bucket.Config{Ranks: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := bucket.State{Version: 1, Data: "other", Ranks: 2, Seed: 1, Epoch: 1, Step: 1}
-	if _, _, err := p.Resume(nil, s, bucket.Group{Ranks: 2}); !errors.Is(err, bucket.ErrInput) {
+	if _, _, err := p.Resume(nil, s, slices.Repeat([]float64{1}, 2)); !badinput.Is(err) {
 		t.Error("other data:", err)
 	}
 	s.Data, s.Plan = p.Data, "other"
-	if _, _, err := p.Resume(nil, s, bucket.Group{Ranks: 2}); !errors.Is(err, bucket.ErrInput) {
+	if _, _, err := p.Resume(nil, s, slices.Repeat([]float64{1}, 2)); !badinput.Is(err) {
 		t.Error("other plan:", err)
 	}
 }

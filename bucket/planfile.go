@@ -2,38 +2,26 @@ package bucket
 
 import (
 	"bytes"
-	"cmp"
 	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"math"
-	"slices"
 
 	"github.com/zeebo/xxh3"
 
-	"evenkeel/bucket/internal/input"
 	"evenkeel/bucket/stepcost"
+	"evenkeel/internal/badinput"
 )
 
 // Plan says how the epochs of a data set are cut into batches. Make makes one; one that was read needs Bind before Schedule.
 type Plan struct {
-	Version      int       `json:"version"`
-	Samples      int       `json:"samples"`
-	Data         string    `json:"data"`           // checksum of the lengths
-	Read         *Reading  `json:"read,omitempty"` // how the lengths were read from their file; nil: without options
-	Mixing       float64   `json:"mixing"`
-	Ranks        int       `json:"ranks"`
-	Speeds       []float64 `json:"speeds"`
-	MicroBatches int       `json:"micro_batches"`
-	MaxSamples   int       `json:"max_samples"`
-	MaxTokens    int       `json:"max_tokens"`
-	PadTo        int       `json:"pad_to"`
-	Bands        []Band    `json:"bands"` // for people
-	Overlong     string    `json:"overlong"`
-	Limit        int       `json:"limit"` // longest length that is batched
-
+	Version int    `json:"version"`
+	Samples int    `json:"samples"`
+	Data    string `json:"data"` // checksum of the lengths
+	Config
+	Bands []Band `json:"bands"` // for people
+	Limit int    `json:"limit"` // longest length that is batched
 	// Anchors are the anchor durations in seconds on the fastest rank, rising. A batch takes no longer than the largest anchor that the
 	// largest batch of its length reaches, unless a single sample does.
 	Anchors           []float64 `json:"anchors"`
@@ -43,7 +31,7 @@ type Plan struct {
 	// Table and Memory (bytes; 0: the largest peak that ran) define the cost, so that a schedule needs only the plan and the lengths.
 	Table    stepcost.Table `json:"table"`
 	Memory   int64          `json:"memory_bytes"`
-	Checksum string         `json:"checksum"` // of all other fields, as Write writes them
+	Checksum string         `json:"checksum"` // of all other fields
 
 	given  Cost
 	cost   device
@@ -52,13 +40,6 @@ type Plan struct {
 	rate   []float64 // by length: its seconds per sample
 	target []float64 // by length: the anchor duration
 	width  []uint32  // by length: its jitter
-}
-
-// Reading says how a file of lengths is read, as lengthfile.Options.
-type Reading struct {
-	Column string  `json:"column,omitempty"`
-	Pair   string  `json:"pair,omitempty"`
-	Scale  float64 `json:"scale,omitempty"`
 }
 
 // Band is a range of lengths, and the batches of these lengths, for people to read.
@@ -85,11 +66,6 @@ const maxPlanBytes = 256 << 20
 
 // Write writes the plan file.
 func (p *Plan) Write(w io.Writer) error {
-	sum, err := p.sum()
-	if err != nil {
-		return err
-	}
-	p.Checksum = sum
 	data, err := json.MarshalIndent(p, "", " ")
 	if err != nil {
 		return fmt.Errorf("plan: %w", err)
@@ -109,60 +85,29 @@ func (p *Plan) sum() (string, error) {
 	return fmt.Sprintf("%016x", xxh3.Hash(data)), nil
 }
 
-// ReadPlan reads a plan file; Bind then joins it with its lengths. Errors are of ErrInput
-// or the reader's own.
+// ReadPlan reads a plan file; Bind then joins it with its lengths.
 func ReadPlan(r io.Reader, name string) (*Plan, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxPlanBytes+1))
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", name, err)
 	case len(data) > maxPlanBytes:
-		return nil, input.Errorf("%s: larger than %d bytes", name, maxPlanBytes)
+		return nil, badinput.Errorf("%s: larger than %d bytes", name, maxPlanBytes)
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	p := &Plan{}
 	if err := d.Decode(p); err != nil {
-		return nil, input.Errorf("%s: not a plan: %v", name, err)
+		return nil, badinput.Errorf("%s: not a plan: %v", name, err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, input.Errorf("%s: text after the plan", name)
+		return nil, badinput.Errorf("%s: text after the plan", name)
 	}
 	if p.Version != planVersion {
-		return nil, input.Errorf("%s: version %d; this program reads %d: make the plan again", name, p.Version, planVersion)
+		return nil, badinput.Errorf("%s: version %d; this program reads %d: make the plan again", name, p.Version, planVersion)
 	}
 	if sum, err := p.sum(); err != nil || sum != p.Checksum {
-		return nil, input.Errorf("%s: checksum: the file was changed or damaged; make the plan again", name)
-	}
-	if err := p.check(); err != nil {
-		return nil, input.Errorf("%s: %v", name, err)
+		return nil, badinput.Errorf("%s: checksum: the file was changed or damaged; make the plan again", name)
 	}
 	return p, nil
-}
-
-// config is what the plan was made by.
-func (p *Plan) config() Config {
-	return Config{Ranks: p.Ranks, Speeds: p.Speeds, Mixing: &p.Mixing, Overlong: p.Overlong, MicroBatches: p.MicroBatches,
-		MaxSamples: p.MaxSamples, MaxTokens: p.MaxTokens, PadTo: p.PadTo}
-}
-
-// check reports fields with which Schedule would not work.
-func (p *Plan) check() error {
-	f := p.config()
-	if err := f.complete(); err != nil {
-		return err
-	}
-	if p.Steps < 0 || p.Steps > p.Samples || p.Limit < 1 || p.Limit > MaxLength {
-		return errors.New("limit or steps: missing or out of range")
-	}
-	if len(p.Anchors) == 0 || !(p.Anchors[0] >= 0) || math.IsInf(p.Anchors[len(p.Anchors)-1], 0) || !slices.IsSorted(p.Anchors) {
-		return errors.New("anchors: missing, below 0 or not rising")
-	}
-	for i, t := range p.Table {
-		if t.Length < 1 || t.Length > MaxLength || t.Batch < 1 || t.Batch > MaxLength || !t.OutOfMemory && !(t.Seconds > 0 && t.Seconds < 1e9) ||
-			i > 0 && cmp.Or(t.Length-p.Table[i-1].Length, t.Batch-p.Table[i-1].Batch) <= 0 {
-			return fmt.Errorf("table: row %d is out of range or order", i)
-		}
-	}
-	return nil
 }

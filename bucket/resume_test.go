@@ -3,7 +3,6 @@ package bucket_test
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"math"
@@ -15,8 +14,8 @@ import (
 	"pgregory.net/rapid"
 
 	"evenkeel/bucket"
-	"evenkeel/bucket/internal/invented"
 	"evenkeel/bucket/stepcost"
+	"evenkeel/internal/badinput"
 )
 
 // A job whose ranks change again and again, known by what its files say alone: every sample comes once, those that are left out excepted, and who resumes with
@@ -72,13 +71,13 @@ func TestChangingRanks(t *testing.T) {
 		state := bucket.State{Data: p.Data, Seed: 5, Epoch: 2}
 		for n := 0; ; n++ {
 			speeds := rapid.SliceOfN(rapid.SampledFrom([]float64{1, 1, .5, 2}), 1, 5).Draw(t, "speeds")
-			s, from, err := p.Resume(l, state, bucket.Group{Ranks: len(speeds), Speeds: speeds})
+			s, from, err := p.Resume(l, state, speeds)
 			if err != nil {
 				t.Fatal(err)
 			}
-			h, err := p.Header(s, 5, 2, from)
-			if err != nil || from != state.Step || h.From != from || h.Ranks != len(speeds) {
-				t.Fatal(h, from, err)
+			h := p.Header(s, 5, 2, from)
+			if from != state.Step || h.From != from || h.Ranks != len(speeds) {
+				t.Fatal(h, from)
 			}
 			lines := readLines(t, h, s)
 			stop := h.Steps
@@ -121,17 +120,17 @@ func TestChangingRanks(t *testing.T) {
 			}
 			state = through(t, h.State(stop))
 			if stop == h.Steps {
-				if s, from, err := p.Resume(l, state, bucket.Group{Ranks: 7}); err != nil || from != stop || s.Len() > 0 {
+				if s, from, err := p.Resume(l, state, slices.Repeat([]float64{1}, 7)); err != nil || from != stop || s.Len() > 0 {
 					t.Fatalf("after the last step: %d steps from %d, %v", s.Len(), from, err)
 				}
 				break
 			}
-			again, at, err := p.Resume(l, state, bucket.Group{Ranks: len(speeds), Speeds: speeds})
+			again, at, err := p.Resume(l, state, speeds)
 			if err != nil || at != stop {
 				t.Fatal(at, err)
 			}
-			if h, err = p.Header(again, 5, 2, at); err != nil || !slices.EqualFunc(readLines(t, h, again), rest, func(a, b bucket.Line) bool { return fmt.Sprint(a) == fmt.Sprint(b) }) {
-				t.Fatalf("resumed at step %d with the same ranks: other lines, %v", stop, err)
+			if h = p.Header(again, 5, 2, at); !slices.EqualFunc(readLines(t, h, again), rest, func(a, b bucket.Line) bool { return fmt.Sprint(a) == fmt.Sprint(b) }) {
+				t.Fatalf("resumed at step %d with the same ranks: other lines", stop)
 			}
 		}
 		for i, n := range seen {
@@ -173,73 +172,68 @@ func through(t interface{ Fatal(...any) }, s bucket.State) bucket.State {
 }
 
 func TestBadParts(t *testing.T) {
-	l := invented.Lognormal(500, 100, .5, 1000)
-	p, err := bucket.Make(l, invented.A, bucket.Config{Ranks: 2})
+	l := bucket.Lognormal(500, 100, .5, 1000)
+	p, err := bucket.Make(l, bucket.A, bucket.Config{Ranks: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := p.Header(p.Schedule(l, 1, 0), 1, 0, 0)
+	h := p.Header(p.Schedule(l, 1, 0), 1, 0, 0)
+	s, from, err := p.Resume(l, h.State(1), slices.Repeat([]float64{1}, 3))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, from, err := p.Resume(l, h.State(1), bucket.Group{Ranks: 3})
-	if err != nil {
+	if h = p.Header(s, 1, 0, from); len(h.Parts) != 2 || h.Parts[0].Steps != 1 {
+		t.Fatal(h.Parts)
+	}
+	if s, from, err = p.Resume(l, h.State(1), slices.Repeat([]float64{1}, 4)); err != nil {
 		t.Fatal(err)
 	}
-	if h, err = p.Header(s, 1, 0, from); err != nil || len(h.Parts) != 2 || h.Parts[0].Steps != 1 {
-		t.Fatal(h.Parts, err)
-	}
-	if s, from, err = p.Resume(l, h.State(1), bucket.Group{Ranks: 4}); err != nil {
-		t.Fatal(err)
-	}
-	if again, err := p.Header(s, 1, 0, from); err != nil || len(again.Parts) != 2 || again.Parts[1].Ranks != 4 {
-		t.Error("ranks that made no step leave a part:", again.Parts, err)
+	if again := p.Header(s, 1, 0, from); len(again.Parts) != 2 || again.Parts[1].Ranks != 4 {
+		t.Error("ranks that made no step leave a part:", again.Parts)
 	}
 	good := h.State(2)
 	for want, f := range map[string]func(*bucket.State){
-		"data":                        func(s *bucket.State) { s.Data = "x" },
-		"another plan":                func(s *bucket.State) { s.Plan = "x" },
-		"step 3; its parts have 2":    func(s *bucket.State) { s.Step = 3 },
-		"part 1 has -1 ranks":         func(s *bucket.State) { s.Parts[1].Ranks = -1 },
-		"part 0 has 2 ranks and -1":   func(s *bucket.State) { s.Parts[0].Steps = -1 },
-		"at step 1 is planned":        func(s *bucket.State) { s.Parts[1].Plan = "x" },
-		"what was left at step 0":     func(s *bucket.State) { s.Parts[0].Speeds = []float64{1, 2} },
-		"speeds: 1 of them for 3":     func(s *bucket.State) { s.Parts[1].Speeds = []float64{1} },
-		fmt.Sprintf("of %d", h.Steps): func(s *bucket.State) { s.Step, s.Parts[1].Steps = h.Steps+1, h.Steps }, // one too many
+		"data":                         func(s *bucket.State) { s.Data = "x" },
+		"another plan":                 func(s *bucket.State) { s.Plan = "x" },
+		"step 3; its parts have 2":     func(s *bucket.State) { s.Step = 3 },
+		"part 1 has 2 ranks, 3 speeds": func(s *bucket.State) { s.Parts[1].Ranks = 2 },
+		"2 speeds and -1 steps":        func(s *bucket.State) { s.Parts[0].Steps = -1 },
+		"at step 1 is planned":         func(s *bucket.State) { s.Parts[1].Plan = "x" },
+		"what was left at step 0":      func(s *bucket.State) { s.Parts[0].Speeds = []float64{1, 2} },
+		"part 1 has 3 ranks, 1 speeds": func(s *bucket.State) { s.Parts[1].Speeds = []float64{1} },
+		"speeds: rank 1 has -1":        func(s *bucket.State) { s.Parts[1].Speeds = []float64{1, -1, 1} },
+		fmt.Sprintf("of %d", h.Steps):  func(s *bucket.State) { s.Step, s.Parts[1].Steps = h.Steps+1, h.Steps }, // one too many
 	} {
 		bad := through(t, good)
 		f(&bad)
-		if _, _, err := p.Resume(l, bad, bucket.Group{Ranks: 4}); !errors.Is(err, bucket.ErrInput) || !strings.Contains(err.Error(), want) {
+		if _, _, err := p.Resume(l, bad, slices.Repeat([]float64{1}, 4)); !badinput.Is(err) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
-	for _, g := range []bucket.Group{{}, {Ranks: -1}, {Ranks: 1 << 40}, {Ranks: 2, Speeds: []float64{1}}} {
-		if _, _, err := p.Resume(l, good, g); !errors.Is(err, bucket.ErrInput) {
-			t.Errorf("%+v: %v", g, err)
+	for _, speeds := range [][]float64{nil, {1, 0}, {math.NaN()}, make([]float64, 65537)} {
+		if _, _, err := p.Resume(l, good, speeds); !badinput.Is(err) {
+			t.Errorf("%d ranks: %v", len(speeds), err)
 		}
 	}
-	if _, from, err := p.Resume(l, good, bucket.Group{Ranks: 4}); err != nil || from != 2 {
+	if _, from, err := p.Resume(l, good, slices.Repeat([]float64{1}, 4)); err != nil || from != 2 {
 		t.Error(from, err)
 	}
 }
 
 // What others left is no worse planned than a data set of its own: an epoch in which ranks go and come back stays near its bound.
 func TestRestIsShort(t *testing.T) {
-	l := invented.Lognormal(100_000, 400, .8, 4096)
-	p, err := bucket.Make(l, invented.A, bucket.Config{Ranks: 8})
+	l := bucket.Lognormal(100_000, 400, .8, 4096)
+	p, err := bucket.Make(l, bucket.A, bucket.Config{Ranks: 8})
 	if err != nil {
 		t.Fatal(err)
 	}
 	state := bucket.State{Data: p.Data, Seed: 1}
 	for k, ranks := range []int{8, 6, 8} {
-		s, from, err := p.Resume(l, state, bucket.Group{Ranks: ranks})
+		s, from, err := p.Resume(l, state, slices.Repeat([]float64{1}, ranks))
 		if err != nil {
 			t.Fatal(err)
 		}
-		h, err := p.Header(s, 1, 0, from)
-		if err != nil {
-			t.Fatal(err)
-		}
+		h := p.Header(s, 1, 0, from)
 		var lengths bucket.Lengths // of what is left
 		var steps [][]bucket.RankBatch
 		for i := range s.Len() {
@@ -254,9 +248,12 @@ func TestRestIsShort(t *testing.T) {
 			}
 			steps = append(steps, step)
 		}
-		speeds := slices.Repeat([]float64{1}, ranks)
-		bound := bucket.Bound(lengths, invented.A, speeds)
-		score, err := bucket.Judge(lengths, bucket.Listed(steps), invented.A, speeds, 0)
+		alone, err := bucket.Make(lengths, bucket.A, bucket.Config{Ranks: ranks})
+		if err != nil {
+			t.Fatal(err)
+		}
+		bound := alone.LowerBoundSeconds
+		score, err := bucket.Judge(lengths, steps, bucket.A, alone.Speeds, 0)
 		if err != nil || score.Lost+score.Repeated+score.OutOfMemory > 0 {
 			t.Fatal(score, err)
 		}

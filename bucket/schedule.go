@@ -1,13 +1,12 @@
 package bucket
 
-import "slices"
-
 // Batch is what one rank computes at once: Count samples from position Start of the
 // epoch's order. Rank comes beside; a rank may have several batches in a step, which it
 // computes one after another, accumulating gradients.
 type Batch struct {
 	Start, Count uint32
 	Rank         uint32
+	longest      uint32 // length to which it is padded
 }
 
 // Schedule is one epoch. Step i is Batches[Steps[i]:Steps[i+1]], sorted by rank.
@@ -63,69 +62,44 @@ func (s *Schedule) named(own []uint32) []uint32 {
 	return out
 }
 
-// shortest is the position of the shortest sample, which is in a batch.
-func (s *Schedule) shortest() int { return slices.Index(s.lengths, slices.Min(s.lengths)) }
-
-// All gives the schedule's steps to Judge.
-func (s *Schedule) All() Steps {
-	i := 0
-	var out []RankBatch
-	return func() ([]RankBatch, error) {
-		if i == s.Len() {
-			return nil, nil
-		}
-		out = out[:0]
+// All are the batches of each step, for Judge.
+func (s *Schedule) All() (out [][]RankBatch) {
+	for i := range s.Len() {
+		out = append(out, nil)
 		for _, b := range s.Step(i) {
-			out = append(out, RankBatch{int(b.Rank), s.Samples(b)})
+			out[i] = append(out[i], RankBatch{int(b.Rank), s.Samples(b)})
 		}
-		i++
-		return out, nil
 	}
+	return out
 }
 
 // Recurrence is the share of pairs of samples in one step of an epoch that also share a step of the next epoch, and what that share
 // would be if samples were drawn at random for steps of these sizes. It sorts the data set twice.
 func (p *Plan) Recurrence(l Lengths, seed, epoch uint64) (again, random float64) {
-	next := p.Schedule(l, seed, epoch+1)
-	step := make([]uint32, len(l)) // of each sample, from 1; 0: in no step
-	for i := range next.Len() {
-		for _, b := range next.Step(i) {
-			for _, s := range next.Samples(b) {
+	step := make([]uint32, len(l)) // of each sample in the next epoch, from 1; 0: in no step
+	for i, batches := range p.Schedule(l, seed, epoch+1).All() {
+		n := 0.0
+		for _, b := range batches {
+			n += float64(len(b.Samples))
+			for _, s := range b.Samples {
 				step[s] = uint32(i) + 1
 			}
 		}
+		random += n / float64(len(l)) * n / float64(len(l))
 	}
-	chance := 0.0
-	for i := range next.Len() {
-		n := 0
-		for _, b := range next.Step(i) {
-			n += int(b.Count)
-		}
-		chance += float64(n) / float64(len(l)) * float64(n) / float64(len(l))
-	}
-	now := p.Schedule(l, seed, epoch)
 	var pairs, met float64
-	var found []uint32
-	for i := range now.Len() {
-		found = found[:0]
-		for _, b := range now.Step(i) {
-			for _, s := range now.Samples(b) {
-				found = append(found, step[s])
+	for _, batches := range p.Schedule(l, seed, epoch).All() {
+		n, together := 0.0, map[uint32]float64{} // samples so far, by their next step, too
+		for _, b := range batches {
+			for _, s := range b.Samples {
+				pairs += n
+				if k := step[s]; k > 0 {
+					met += together[k]
+					together[k]++
+				}
+				n++
 			}
-		}
-		slices.Sort(found)
-		n := float64(len(found))
-		pairs += n * (n - 1) / 2
-		for from := 0; from < len(found); {
-			to := from
-			for to < len(found) && found[to] == found[from] {
-				to++
-			}
-			if m := float64(to - from); found[from] > 0 {
-				met += m * (m - 1) / 2
-			}
-			from = to
 		}
 	}
-	return met / max(1, pairs), chance
+	return met / max(1, pairs), random
 }

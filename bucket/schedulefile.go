@@ -7,7 +7,6 @@ import (
 	"hash/crc32"
 	"io"
 	"slices"
-	"strconv"
 )
 
 // Header is the first line of a schedule file.
@@ -41,13 +40,13 @@ type Line struct {
 }
 
 // Header describes a schedule of this plan from a step on.
-func (p *Plan) Header(s *Schedule, seed, epoch uint64, from int) (Header, error) {
-	sum, err := p.sum()
+func (p *Plan) Header(s *Schedule, seed, epoch uint64, from int) Header {
 	idle := 0
 	if len(s.lengths) > 0 {
-		idle = int(s.named([]uint32{uint32(s.shortest())})[0])
+		shortest := slices.Index(s.lengths, slices.Min(s.lengths)) // it is in a batch
+		idle = int(s.named([]uint32{uint32(shortest)})[0])
 	}
-	return Header{"evenkeel-schedule", 1, p.Samples, s.Ranks, p.Data, sum, seed, epoch, from, s.before + s.Len(), s.Skipped, s.plan.Limit, idle, s.single(), s.parts}, err
+	return Header{"evenkeel-schedule", 1, p.Samples, s.Ranks, p.Data, p.Checksum, seed, epoch, from, s.before + s.Len(), s.Skipped, s.plan.Limit, idle, s.single(), s.parts}
 }
 
 func (s *Schedule) single() bool {
@@ -96,39 +95,16 @@ func (s *Schedule) Lines(from int, f func(Line) error) error {
 func WriteSchedule(w io.Writer, h Header, s *Schedule) error {
 	sum := crc32.NewIEEE()
 	b := bufio.NewWriterSize(io.MultiWriter(w, sum), 1<<20)
-	head, err := json.Marshal(h)
-	if err != nil {
+	e := json.NewEncoder(b)
+	if err := e.Encode(h); err != nil {
 		return fmt.Errorf("schedule: %w", err)
 	}
-	buf := append(head, '\n')
-	if _, err := b.Write(buf); err != nil {
+	if err := s.Lines(h.From, func(l Line) error { return e.Encode(l) }); err != nil {
 		return err
 	}
-	err = s.Lines(h.From, func(l Line) error {
-		buf = append(buf[:0], `{"step":`...)
-		buf = strconv.AppendInt(buf, int64(l.Step), 10)
-		buf = append(buf, `,"rank":`...)
-		buf = strconv.AppendInt(buf, int64(l.Rank), 10)
-		buf = append(buf, `,"weight":`...)
-		buf = strconv.AppendFloat(buf, l.Weight, 'g', -1, 64)
-		buf = append(buf, `,"token_weight":`...)
-		buf = strconv.AppendFloat(buf, l.TokenWeight, 'g', -1, 64)
-		buf = append(buf, `,"samples":[`...)
-		for i, v := range l.Samples {
-			if i > 0 {
-				buf = append(buf, ',')
-			}
-			buf = strconv.AppendUint(buf, uint64(v), 10)
-		}
-		buf = append(buf, "]}\n"...)
-		_, err := b.Write(buf)
+	if err := b.Flush(); err != nil {
 		return err
-	})
-	if err == nil {
-		err = b.Flush()
 	}
-	if err == nil {
-		_, err = fmt.Fprintf(w, `{"end":true,"crc32":"%08x"}`+"\n", sum.Sum32())
-	}
+	_, err := fmt.Fprintf(w, `{"end":true,"crc32":"%08x"}`+"\n", sum.Sum32())
 	return err
 }

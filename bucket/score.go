@@ -3,7 +3,7 @@ package bucket
 import (
 	"slices"
 
-	"evenkeel/bucket/internal/input"
+	"evenkeel/internal/badinput"
 )
 
 // Cost predicts a step of one rank of speed 1.
@@ -40,9 +40,9 @@ func newScorer(speeds []float64) *scorer {
 }
 
 // batch adds a batch to the current step.
-func (s *scorer) batch(c Cost, rank, length, batch int, tokens float64) {
+func (s *scorer) batch(c Cost, rank, length, batch int) {
 	s.now[rank] += c.Seconds(length, batch) / s.speeds[rank]
-	s.tokens, s.cells = s.tokens+tokens, s.cells+float64(length*batch)
+	s.cells += float64(length * batch)
 	if batch > c.Cap(length) {
 		s.oom++
 	}
@@ -74,67 +74,43 @@ func (s *scorer) score() Score {
 	return out
 }
 
-// Steps iterates over the steps of a schedule: it returns the batches of the next step, or nil at the end.
-type Steps func() (batches []RankBatch, err error)
-
 // RankBatch is one batch of a rank in a step.
 type RankBatch struct {
 	Rank    int
 	Samples []uint32
 }
 
-// Listed iterates over steps in memory.
-func Listed(s [][]RankBatch) Steps {
-	i := 0
-	return func() ([]RankBatch, error) {
-		if i == len(s) {
-			return nil, nil
-		}
-		i++
-		return s[i-1], nil
-	}
-}
-
 // Judge scores any schedule. Batches are padded to their longest sample, and samples are cut to limit if that is above 0. A sample in no batch is lost;
 // each time after the first it is repeated.
-func Judge(l Lengths, steps Steps, c Cost, speeds []float64, limit int) (Score, error) {
-	s, seen, distinct, repeated := newScorer(speeds), make([]bool, len(l)), 0, 0
-	for step := 1; ; step++ {
-		batches, err := steps()
-		if err != nil {
-			return Score{}, err
-		}
-		if batches == nil {
-			break
-		}
+func Judge(l Lengths, steps [][]RankBatch, c Cost, speeds []float64, limit int) (Score, error) {
+	s, seen, distinct, samples := newScorer(speeds), make([]bool, len(l)), 0, 0
+	for step, batches := range steps {
 		for _, b := range batches {
 			if b.Rank < 0 || b.Rank >= len(speeds) {
-				return Score{}, input.Errorf("step %d: rank %d of %d", step, b.Rank, len(speeds))
+				return Score{}, badinput.Errorf("step %d: rank %d of %d", step, b.Rank, len(speeds))
 			}
-			longest, tokens := 0, 0
+			longest := 0
 			for _, i := range b.Samples {
 				if int(i) >= len(l) {
-					return Score{}, input.Errorf("step %d: sample %d of %d", step, i, len(l))
+					return Score{}, badinput.Errorf("step %d: sample %d of %d", step, i, len(l))
 				}
 				n := int(l[i])
 				if limit > 0 {
 					n = min(n, limit)
 				}
-				longest, tokens = max(longest, n), tokens+n
-				if seen[i] {
-					repeated++
-				} else {
+				longest, s.tokens = max(longest, n), s.tokens+float64(n)
+				if samples++; !seen[i] {
 					seen[i] = true
 					distinct++
 				}
 			}
 			if len(b.Samples) > 0 {
-				s.batch(c, b.Rank, longest, len(b.Samples), float64(tokens))
+				s.batch(c, b.Rank, longest, len(b.Samples))
 			}
 		}
 		s.step()
 	}
 	score := s.score()
-	score.Lost, score.Repeated = len(l)-distinct, repeated
+	score.Lost, score.Repeated = len(l)-distinct, samples-distinct
 	return score, nil
 }

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"evenkeel/bucket/internal/input"
+	"evenkeel/internal/badinput"
 )
 
 // class is a set of places: places for a batch in a step that get the same share of the anchor duration.
@@ -13,17 +13,40 @@ type class struct {
 	slots []int   // places, counted over all ranks in their order
 }
 
-// slots returns the rank of each place in a step, and the classes of places, the largest share first. The number of a rank's places is its
-// speed divided by a unit, rounded, at least one; the share of its places makes up for the rounding. The unit is the speed of the rank at
-// the lower quartile, so that a few slow ranks get smaller batches, instead of all others more batches, but at least an eighth of the
-// fastest speed. With most above 0 it is such that the fastest rank has that many places.
-func slots(speeds []float64, most int) (ranks []int, classes []class) {
-	rising := slices.Sorted(slices.Values(speeds))
-	fastest := rising[len(rising)-1]
-	unit := max(rising[len(rising)/4], fastest/8)
-	if most > 0 {
-		unit = fastest / float64(most)
+// A place with nearly the largest share takes every sample. Samples that make a batch alone pass by a smaller one: its rank is idle or takes shorter
+// samples.
+const nearly = .899
+
+// slots are the places of a step: by default the fewest, with at most eight of the fastest rank, with which an eighth of the ranks' speed at most stands
+// in places that long samples pass by, or with which the least does.
+func (p *Plan) slots() (ranks []int, classes []class) {
+	if p.MicroBatches > 0 {
+		return places(p.Speeds, p.MicroBatches)
 	}
+	least := 2.0
+	for n := 1; n <= 8 && least > 1./8; n++ {
+		r, all := places(p.Speeds, n)
+		if _, err := p.limits(all); err != nil && n > 1 {
+			break // the limits of a step leave nothing for so many
+		}
+		speed, passed := 0.0, 0.0
+		for _, c := range all {
+			own := c.share * float64(len(c.slots))
+			if speed += own; c.share < nearly {
+				passed += own
+			}
+		}
+		if passed/speed < least*(1-1e-9) { // more is not less by rounding
+			least, ranks, classes = passed/speed, r, all
+		}
+	}
+	return ranks, classes
+}
+
+// places returns the rank of each place in a step, and the classes of places, the largest share first. The number of a rank's places is in proportion
+// to its speed, rounded, at least one; the share of its places makes up for the rounding.
+func places(speeds []float64, most int) (ranks []int, classes []class) {
+	unit := slices.Max(speeds) / float64(most)
 	number := func(v float64) int { return max(1, int(v/unit+.5)) }
 	largest := 0.0
 	for _, v := range speeds {
@@ -49,7 +72,7 @@ func slots(speeds []float64, most int) (ranks []int, classes []class) {
 // StepBatches is the number of batches of each rank in a full step.
 func (p *Plan) StepBatches() []int {
 	out := make([]int, p.Ranks)
-	of, _ := slots(p.Speeds, p.MicroBatches)
+	of, _ := p.slots()
 	for _, rank := range of {
 		out[rank]++
 	}
@@ -59,10 +82,8 @@ func (p *Plan) StepBatches() []int {
 // limits are the limits of one batch of the largest share.
 type limits struct{ padTo, samples, tokens int }
 
-// stepLimits are the limits of a plan for one batch: those of a step, divided by the sum of the shares. An error names a limit with which
-// all batches would be empty.
-func stepLimits(p *Plan) (limits, error) {
-	_, classes := slots(p.Speeds, p.MicroBatches)
+// limits are those of one batch: those of a step, divided by the sum of the shares. An error names a limit with which all batches would be empty.
+func (p *Plan) limits(classes []class) (limits, error) {
 	sum, least := 0.0, 1.0
 	for _, c := range classes {
 		sum, least = sum+c.share*float64(len(c.slots)), min(least, c.share)
@@ -74,7 +95,7 @@ func stepLimits(p *Plan) (limits, error) {
 		value, size int
 	}{{"max samples", p.MaxSamples, l.samples}, {"max tokens", p.MaxTokens, l.tokens}} {
 		if f.value > 0 && float64(f.size)*least < 1 {
-			return l, input.Errorf("%s %d: a batch of the slowest of %d ranks would be empty: allow more, or plan for fewer ranks", f.name, f.value, p.Ranks)
+			return l, badinput.Errorf("%s %d: a batch of the slowest of %d ranks would be empty: allow more, or plan for fewer ranks", f.name, f.value, p.Ranks)
 		}
 	}
 	return l, nil
@@ -99,7 +120,7 @@ func up(n, multiple int) int { return (n + multiple - 1) / multiple * multiple }
 func (p *Plan) checkLimits(l Lengths) error {
 	for k, n := range slices.Backward(p.hist) {
 		if tokens, most := up(k, p.cost.limits.padTo), p.cost.limits.tokens; n > 0 && most > 0 && tokens > most && p.given.Cap(tokens) > 0 {
-			return input.Errorf("max tokens %d of a step leave %d for a batch: sample %d, of length %d, fits into none: allow more, or plan for fewer ranks", p.MaxTokens, most, slices.Index(l, uint32(k)), k)
+			return badinput.Errorf("max tokens %d of a step leave %d for a batch: sample %d, of length %d, fits into none: allow more, or plan for fewer ranks", p.MaxTokens, most, slices.Index(l, uint32(k)), k)
 		}
 	}
 	return nil

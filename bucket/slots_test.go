@@ -12,7 +12,7 @@ func TestStepBatches(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		speeds := rapid.SliceOfN(rapid.Float64Range(1e-6, 1e6), 1, 40).Draw(t, "speeds")
 		most := rapid.IntRange(0, 64).Draw(t, "micro batches")
-		got := (&Plan{Ranks: len(speeds), Speeds: speeds, MicroBatches: most}).StepBatches()
+		got := (&Plan{Config: Config{Ranks: len(speeds), Speeds: speeds, MicroBatches: most}}).StepBatches()
 		fastest := got[slices.Index(speeds, slices.Max(speeds))]
 		if slices.Min(got) < 1 || slices.Max(got) != fastest || most > 0 && fastest != most || fastest > max(most, 8) {
 			t.Fatalf("%v for speeds %v", got, speeds)

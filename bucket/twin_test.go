@@ -3,7 +3,6 @@ package bucket
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"slices"
 	"sort"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"evenkeel/bucket/stepcost"
+	"evenkeel/internal/badinput"
 )
 
 // Every sample comes exactly once, memory is never passed, the bound holds, the file says
@@ -39,13 +39,13 @@ func TestScheduleTwin(t *testing.T) {
 		p, err := Make(l, c, f)
 		if err != nil {
 			fits := sort.Search(60, func(n int) bool { return c.Cap(n+1) < 1 })
-			if !errors.Is(err, ErrInput) || f.Overlong == Refuse && int(slices.Max(l)) <= fits/4*4 {
+			if !badinput.Is(err) || f.Overlong == Refuse && int(slices.Max(l)) <= fits/4*4 {
 				t.Fatal(err)
 			}
 			return
 		}
 		s := p.Schedule(l, 3, 4)
-		score, err := Judge(l, s.All(), p.Cost(), p.Speeds, p.Limit)
+		score, err := Judge(l, s.All(), p.cost, p.Speeds, p.Limit)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,10 +80,7 @@ func TestScheduleTwin(t *testing.T) {
 			out *bytes.Buffer
 		}{{p, &file}, {q, &again}} {
 			s := w.p.Schedule(l, 3, 4)
-			h, err := w.p.Header(s, 3, 4, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			h := w.p.Header(s, 3, 4, 0)
 			if err := WriteSchedule(w.out, h, s); err != nil {
 				t.Fatal(err)
 			}
@@ -91,19 +88,16 @@ func TestScheduleTwin(t *testing.T) {
 		if !bytes.Equal(file.Bytes(), again.Bytes()) {
 			t.Fatal("a plan that was read gives another schedule")
 		}
-		read, err := Judge(l, Listed(fileSteps(t, file.String())), p.Cost(), p.Speeds, p.Limit)
+		read, err := Judge(l, fileSteps(t, file.String()), p.cost, p.Speeds, p.Limit)
 		if err != nil || read != score {
 			t.Fatalf("from the file %+v, %v; before %+v", read, err, score)
 		}
-		h, err := p.Header(s, 3, 4, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		h := p.Header(s, 3, 4, 0)
 		state := h.State(s.Len() / 2)
 		if text, _ := json.Marshal(state); len(text) > 1000 {
 			t.Fatalf("state of %d bytes", len(text))
 		}
-		if _, from, err := q.Resume(l, state, Group{Ranks: p.Ranks, Speeds: p.Speeds}); err != nil || from != s.Len()/2 {
+		if _, from, err := q.Resume(l, state, p.Speeds); err != nil || from != s.Len()/2 {
 			t.Fatal(from, err)
 		}
 	})

@@ -7,7 +7,7 @@ import (
 	"math"
 	"slices"
 
-	"evenkeel/bucket/internal/input"
+	"evenkeel/internal/badinput"
 )
 
 // Options of Partition. Zero values mean the default.
@@ -80,13 +80,13 @@ func newBatch(costs, speeds []float64, o Options) (*batch, error) {
 	}
 	switch {
 	case ranks == 0:
-		return nil, input.Errorf("speeds: give one per rank")
+		return nil, badinput.Errorf("speeds: give one per rank")
 	case len(b.s) != n:
-		return nil, input.Errorf("sizes: %d of them for %d samples", len(b.s), n)
+		return nil, badinput.Errorf("sizes: %d of them for %d samples", len(b.s), n)
 	case len(b.m) != ranks:
-		return nil, input.Errorf("memory: %d limits for %d ranks", len(b.m), ranks)
+		return nil, badinput.Errorf("memory: %d limits for %d ranks", len(b.m), ranks)
 	case o.MicroBatches < 0 || !(o.Fixed >= 0) || math.IsInf(o.Fixed, 0):
-		return nil, input.Errorf("micro-batches %d, fixed %v: must not be below 0", o.MicroBatches, o.Fixed)
+		return nil, badinput.Errorf("micro-batches %d, fixed %v: must not be below 0", o.MicroBatches, o.Fixed)
 	}
 	for _, f := range []struct {
 		name, of string
@@ -95,19 +95,19 @@ func newBatch(costs, speeds []float64, o Options) (*batch, error) {
 	}{{"costs", "sample", costs, true}, {"sizes", "sample", b.s, true}, {"speeds", "rank", speeds, false}, {"memory", "rank", o.Memory, false}} {
 		for i, x := range f.all {
 			if !(x >= 0) || math.IsInf(x, 0) || x == 0 && !f.zero {
-				return nil, input.Errorf("%s: %s %d has %v; must be a number %s 0", f.name, f.of, i, x, map[bool]string{true: "from", false: "above"}[f.zero])
+				return nil, badinput.Errorf("%s: %s %d has %v; must be a number %s 0", f.name, f.of, i, x, map[bool]string{true: "from", false: "above"}[f.zero])
 			}
 		}
 	}
 	for i, x := range b.s {
 		if most := slices.Max(b.m); x > most {
-			return nil, input.Errorf("sizes: sample %d takes %g, and a micro-batch holds %g: leave it out, cut it, or raise memory", i, x, most)
+			return nil, badinput.Errorf("sizes: sample %d takes %g, and a micro-batch holds %g: leave it out, cut it, or raise memory", i, x, most)
 		}
 	}
 	if n > 0 {
 		bins := float64(n) + float64(ranks)*float64(b.steps)
 		if seconds := (slices.Max(costs) + o.Fixed) * bins / slices.Min(speeds) * sum(speeds); math.IsInf(seconds, 0) {
-			return nil, input.Errorf("costs up to %g by speeds from %g: their sum is no finite number", slices.Max(costs), slices.Min(speeds))
+			return nil, badinput.Errorf("costs up to %g by speeds from %g: their sum is no finite number", slices.Max(costs), slices.Min(speeds))
 		}
 	}
 	b.order = make([]int, n)
@@ -209,11 +209,13 @@ func (b *batch) place() bool {
 }
 
 // unit is the unit of a bin.
-func (b *batch) unit(bin int) int {
+func (b *batch) unit(bin int) int { return bin % b.units() }
+
+func (b *batch) units() int {
 	if b.Free {
-		return bin % b.ranks
+		return b.ranks
 	}
-	return bin
+	return len(b.members)
 }
 
 // samples of a unit.
@@ -228,11 +230,7 @@ func (b *batch) samples(unit int) (n int) {
 
 // fill gives a unit without samples the cheapest sample that another can spare.
 func (b *batch) fill() {
-	units := len(b.members)
-	if b.Free {
-		units = b.ranks
-	}
-	for u := range units {
+	for u := range b.units() {
 		if b.samples(u) > 0 {
 			continue
 		}

@@ -2,7 +2,6 @@ package even
 
 import (
 	"encoding/json"
-	"errors"
 	"flag"
 	"math"
 	"math/rand/v2"
@@ -14,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"evenkeel/bucket"
+	"evenkeel/internal/badinput"
 )
 
 var update = flag.Bool("update", false, "write internal/vectors/bucket-partition.json anew")
@@ -322,7 +321,7 @@ func TestBadInput(t *testing.T) {
 		"memory: 1 limits for 2 ranks": func() ([][][]int, error) { return Partition(nil, []float64{1, 1}, Options{Memory: []float64{1}}) },
 		"micro-batches -1":             func() ([][][]int, error) { return Partition(nil, []float64{1}, Options{MicroBatches: -1}) },
 	} {
-		if parts, err := f(); !errors.Is(err, bucket.ErrInput) || !strings.Contains(err.Error(), words) {
+		if parts, err := f(); !badinput.Is(err) || !strings.Contains(err.Error(), words) {
 			t.Errorf("%v, %v; want %q", parts, err, words)
 		}
 	}

@@ -26,10 +26,7 @@ const none = -1
 // exchange moves and swaps samples of the slowest unit of each slot, always by the best exchange, until none of them gets better. It returns the seconds of
 // the batch.
 func (b *batch) exchange() float64 {
-	units := len(b.members)
-	if b.Free {
-		units = b.ranks
-	}
+	units := b.units()
 	slots := units / b.ranks
 	w := &weights{batch: b, binOf: make([]int, len(b.c)), rank: make([]int, len(b.c)), end: make([]bool, len(b.c)), load: make([]tally, len(b.members)), used: make([]tally, len(b.members)), time: make([]float64, units), top: make([]float64, slots)}
 	for k, i := range b.order {

@@ -16,12 +16,12 @@ import (
 	"strings"
 
 	"evenkeel/bucket"
-	"evenkeel/bucket/internal/input"
+	"evenkeel/internal/badinput"
 )
 
 // Options say how to read a file of lengths.
 type Options struct {
-	// Column is the name of a CSV column, or its number from 1; "": the first column. Two columns are joined by a comma.
+	// Column is the name of a CSV column, or its number from 1; "": the only column. Two columns are joined by a comma.
 	Column string
 	// Pair says how two columns are combined: "sum" (or ""), if the model reads both as one sequence, "max", if both are padded to the
 	// longer one, or "product", the patches of an image.
@@ -29,22 +29,19 @@ type Options struct {
 	// Scale multiplies each number, which is then rounded up: 100 for frames of 10 ms
 	// from seconds. 0 is 1, and then a fraction is an error.
 	Scale float64
-	// Chosen, if given, is called with the columns that are read, by name or number, and the number of all columns.
-	Chosen func(taken []string, of int)
 }
 
 // maxSamples is the largest number of samples: positions are 32 bits wide.
 const maxSamples = math.MaxUint32
 
 // Read reads one length per sample: one per line, or a CSV with or without a header, possibly gzipped. name is the file in errors. If no
-// column is given and there are no commas, the file may have a header only if name ends in .csv or .csv.gz. Errors are of bucket.ErrInput,
-// with the line and the field, or those of r.
+// column is given, the file has one, and a header only if name ends in .csv or .csv.gz. Errors name the line and the field.
 func Read(r io.Reader, name string, o Options) (bucket.Lengths, error) {
 	b := bufio.NewReaderSize(r, 1<<20)
 	if magic, _ := b.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
 		z, err := gzip.NewReader(b)
 		if err != nil {
-			return nil, input.Errorf("%s: %v", name, err)
+			return nil, badinput.Errorf("%s: %v", name, err)
 		}
 		defer z.Close()
 		b = bufio.NewReaderSize(z, 1<<20)
@@ -58,7 +55,7 @@ func Read(r io.Reader, name string, o Options) (bucket.Lengths, error) {
 	t := &textReader{b: b, rows: csv.NewReader(b), name: name, o: o} // rows reads from b itself, so both can go on in turn
 	t.rows.FieldsPerRecord, t.rows.TrimLeadingSpace, t.rows.ReuseRecord = -1, true, true
 	for {
-		if t.line > 0 && t.blank == 0 && len(t.columns) == 1 && t.columns[0] == 0 && (o.Scale == 0 || o.Scale == 1) {
+		if t.line > 0 && len(t.columns) == 1 && t.columns[0] == 0 && (o.Scale == 0 || o.Scale == 1) {
 			t.plain()
 		}
 		if err := t.row(); errors.Is(err, io.EOF) {
@@ -67,8 +64,11 @@ func Read(r io.Reader, name string, o Options) (bucket.Lengths, error) {
 			return nil, err
 		}
 	}
-	if len(t.out) == 0 {
-		return nil, input.Errorf("%s: no lengths", name)
+	switch n := len(t.out); {
+	case n == 0:
+		return nil, badinput.Errorf("%s: no lengths", name)
+	case n > maxSamples:
+		return nil, badinput.Errorf("%s: more than %d samples", name, uint32(maxSamples))
 	}
 	return t.out, nil
 }
@@ -80,7 +80,7 @@ func skipMark(b *bufio.Reader, name string) error {
 	case bytes.Equal(mark, []byte{0xef, 0xbb, 0xbf}):
 		_, _ = b.Discard(3) // it was peeked
 	case len(mark) >= 2 && (mark[0] == 0xff && mark[1] == 0xfe || mark[0] == 0xfe && mark[1] == 0xff):
-		return input.Errorf("%s: text in UTF-16; write it as UTF-8", name)
+		return badinput.Errorf("%s: text in UTF-16; write it as UTF-8", name)
 	}
 	return nil
 }
@@ -95,7 +95,6 @@ type textReader struct {
 	out     []uint32
 	line    int // the last one read, from 1
 	plainly int // lines that rows did not see
-	blank   int // the first blank line since the last length; 0: none
 }
 
 // plain quickly reads the buffered lines of digits. It stops at any other line, which row then reads or refuses.
@@ -107,7 +106,7 @@ func (t *textReader) plain() {
 			v = v*10 + uint32(c-'0')
 			continue
 		}
-		if c != '\n' || v < 1 || v > bucket.MaxLength || len(t.out) == maxSamples {
+		if c != '\n' || v < 1 || v > bucket.MaxLength {
 			break
 		}
 		t.out = append(t.out, v)
@@ -122,7 +121,7 @@ func (t *textReader) plain() {
 func (t *textReader) row() error {
 	cells, err := t.rows.Read()
 	if p := (*csv.ParseError)(nil); errors.As(err, &p) {
-		return input.Errorf("%s:%d: quoted fields: %v", t.name, t.plainly+p.StartLine, p.Err)
+		return badinput.Errorf("%s:%d: quoted fields: %v", t.name, t.plainly+p.StartLine, p.Err)
 	} else if errors.Is(err, io.EOF) {
 		return err
 	} else if err != nil {
@@ -130,23 +129,17 @@ func (t *textReader) row() error {
 	}
 	at, _ := t.rows.FieldPos(0)
 	begin := t.plainly + at
-	if len(cells) == 1 && strings.TrimSpace(cells[0]) == "" || begin > t.line+1 {
-		t.blank = cmp.Or(t.blank, t.line+1)
+	if begin > t.line+1 { // blank lines are allowed only at the end
+		return badinput.Errorf("%s:%d: a blank line: every sample needs a length, or later ones get another's position", t.name, t.line+1)
 	}
 	t.line = begin
 	for _, c := range cells {
 		t.line += strings.Count(c, "\n")
 	}
-	if len(cells) == 1 && strings.TrimSpace(cells[0]) == "" {
-		return nil
-	}
-	if t.blank > 0 { // blank lines are allowed only at the end
-		return input.Errorf("%s:%d: a blank line: every sample needs a length, or later ones get another's position", t.name, t.blank)
-	}
 	if begin == 1 {
 		header, err := t.choose(cells)
 		if err != nil {
-			return input.Errorf("%s:1: %v", t.name, err)
+			return badinput.Errorf("%s:1: %v", t.name, err)
 		}
 		if header {
 			return nil
@@ -158,20 +151,16 @@ func (t *textReader) row() error {
 		if begin == 1 && len(cells) == 1 && !likeNumber(cells[0]) {
 			hint = "; a header? name the file .csv, or give --column"
 		}
-		return input.Errorf("%s:%d: %v%s", t.name, begin, err, hint)
-	}
-	if len(t.out) == maxSamples {
-		return input.Errorf("%s:%d: more than %d samples", t.name, begin, uint32(maxSamples))
+		return badinput.Errorf("%s:%d: %v%s", t.name, begin, err, hint)
 	}
 	t.out = append(t.out, v)
 	return nil
 }
 
-// choose finds the wanted columns in the first line, says which they are, and returns whether that line is a header: if a column is given by its name, or
-// if no wanted cell begins like a number and the file is a CSV, by its name or by a comma.
+// choose finds the wanted columns in the first line, and returns whether that line is a header: if a column is given by its name, or if no wanted
+// cell begins like a number and the file is a CSV, by its name or because a column was asked for.
 func (t *textReader) choose(cells []string) (header bool, err error) {
 	t.columns = []int{0}
-	header = strings.HasSuffix(strings.TrimSuffix(t.name, ".gz"), ".csv") || len(cells) > 1 || t.o.Column != ""
 	if t.o.Column != "" {
 		t.columns = nil
 		for _, want := range strings.Split(t.o.Column, ",") {
@@ -184,24 +173,15 @@ func (t *textReader) choose(cells []string) (header bool, err error) {
 			}
 			t.columns = append(t.columns, found)
 		}
-		if len(t.columns) > 2 {
-			return false, fmt.Errorf("column %q: at most two", t.o.Column)
-		}
 	}
-	var taken []string
-	for _, k := range t.columns {
-		header = header && !likeNumber(cells[k])
-		taken = append(taken, strings.TrimSpace(cells[k]))
+	switch {
+	case len(t.columns) > 2:
+		return false, fmt.Errorf("column %q: at most two", t.o.Column)
+	case len(cells) > 1 && t.o.Column == "":
+		return false, fmt.Errorf("%d columns: name one (--column), by its header or by its number: %s", len(cells), strings.Join(cells, ","))
 	}
-	if !header {
-		for i, k := range t.columns {
-			taken[i] = strconv.Itoa(k + 1)
-		}
-	}
-	if t.o.Chosen != nil {
-		t.o.Chosen(taken, len(cells))
-	}
-	return header, nil
+	header = strings.HasSuffix(strings.TrimSuffix(t.name, ".gz"), ".csv") || t.o.Column != ""
+	return header && !slices.ContainsFunc(t.columns, func(k int) bool { return likeNumber(cells[k]) }), nil
 }
 
 func likeNumber(cell string) bool {
@@ -216,7 +196,7 @@ func (o Options) length(cells []string, columns []int) (uint32, error) {
 		if c >= len(cells) {
 			return 0, fmt.Errorf("field %d: missing", c+1)
 		}
-		v, err := o.number(strings.TrimSpace(cells[c]), len(columns) == 1)
+		v, err := o.number(strings.TrimSpace(cells[c]))
 		switch {
 		case err != nil:
 			return 0, fmt.Errorf("field %d: %w", c+1, err)
@@ -229,7 +209,7 @@ func (o Options) length(cells []string, columns []int) (uint32, error) {
 		}
 	}
 	switch {
-	case total > bucket.MaxLength:
+	case !(total <= bucket.MaxLength):
 		return 0, fmt.Errorf("length %.0f is above %d", total, bucket.MaxLength)
 	case total < 1:
 		return 0, errors.New("length 0 is below 1")
@@ -238,7 +218,7 @@ func (o Options) length(cells []string, columns []int) (uint32, error) {
 }
 
 // number reads a whole number, as 512, 512.0 or 1e3, or any with a scale. One of a pair may be 0: an image without text.
-func (o Options) number(s string, alone bool) (float64, error) {
+func (o Options) number(s string) (float64, error) {
 	v, err := strconv.ParseFloat(s, 64)
 	whole := v == math.Trunc(v)
 	if v *= cmp.Or(o.Scale, 1); o.Scale != 0 {
@@ -247,12 +227,10 @@ func (o Options) number(s string, alone bool) (float64, error) {
 	switch {
 	case err != nil || math.IsNaN(v):
 		return 0, fmt.Errorf("length %q is not a number", s)
-	case v > bucket.MaxLength:
-		return 0, fmt.Errorf("length %s is above %d", s, bucket.MaxLength)
 	case !whole:
 		return 0, fmt.Errorf("length %q is not a whole number; give a scale (--scale 100 makes frames of 10 ms from seconds)", s)
-	case v < 0 || v < 1 && alone:
-		return 0, fmt.Errorf("length %s is below 1", s)
+	case v < 0:
+		return 0, fmt.Errorf("length %s is below 0", s)
 	}
 	return v, nil
 }
@@ -260,10 +238,10 @@ func (o Options) number(s string, alone bool) (float64, error) {
 // check refuses invalid options.
 func (o Options) check() error {
 	if o.Scale < 0 || math.IsNaN(o.Scale) || math.IsInf(o.Scale, 0) {
-		return input.Errorf("scale %v: must be above 0", o.Scale)
+		return badinput.Errorf("scale %v: must be above 0", o.Scale)
 	}
 	if o.Pair != "" && o.Pair != "sum" && o.Pair != "max" && o.Pair != "product" {
-		return input.Errorf("pair %q: must be sum, max or product", o.Pair)
+		return badinput.Errorf("pair %q: must be sum, max or product", o.Pair)
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package lengthfile
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"evenkeel/bucket"
+	"evenkeel/internal/badinput"
 )
 
 // The quick way through plain lines gives what the long way gives, across buffers too, and
@@ -35,14 +35,14 @@ func TestReadLengthsTwin(t *testing.T) {
 			}
 		}
 		for _, scale := range []float64{0, 1} {
-			got, err := Read(strings.NewReader(text.String()), "f", Options{Scale: scale})
+			got, err := Read(strings.NewReader(text.String()), "f", Options{Column: "1", Scale: scale})
 			if err != nil || !slices.Equal(got, want) {
 				t.Fatalf("scale %v: %d lengths, want %d; %v", scale, len(got), len(want), err)
 			}
 		}
 		bad := rapid.SampledFrom([]string{"0", "00000000", "16777217", "-1", "x", "123456789", "1e9", "1.5", "", " ", "\"1", "\"x\""}).Draw(t, "bad")
-		_, err := Read(strings.NewReader(text.String()+bad+"\n5\n"), "f", Options{})
-		if prefix := fmt.Sprintf("f:%d: ", lines+1); !errors.Is(err, bucket.ErrInput) || !strings.HasPrefix(err.Error(), prefix) {
+		_, err := Read(strings.NewReader(text.String()+bad+"\n5\n"), "f", Options{Column: "1"})
+		if prefix := fmt.Sprintf("f:%d: ", lines+1); !badinput.Is(err) || !strings.HasPrefix(err.Error(), prefix) {
 			t.Fatalf("%v, want %s", err, prefix)
 		}
 	})
@@ -61,7 +61,7 @@ func TestReadLengthsForms(t *testing.T) {
 		{"\xef\xbb\xbfwords,more\n3,4\n", "words", bucket.Lengths{3}, ""},
 		{"\xff\xfe3\x00", "", nil, "UTF-16"},
 		{"1e3\n2.0\n", "", bucket.Lengths{1000, 2}, ""},
-		{"1e9\n", "", nil, "f:1: field 1: length 1e9 is above 16777216"},
+		{"1e9\n", "", nil, "f:1: length 1000000000 is above 16777216"},
 		{"text,\"words, all\"\n\"a, \"\"b\"\"\n\nc\",\"7\"\nd,8\n", "words, all", nil, `no column "words"`},
 		{"text,\"words\"\n\"a, \"\"b\"\"\n\nc\",\"7\"\nd,8\n", "words", bucket.Lengths{7, 8}, ""},
 		{"text,words\n\"a\nb\",7\nd,x\n", "2", nil, `f:4: field 2: length "x"`},
@@ -69,7 +69,7 @@ func TestReadLengthsForms(t *testing.T) {
 		{"a,b\n1,2\n3\n", "a,b", nil, "f:3: field 2: missing"},
 	} {
 		got, err := Read(strings.NewReader(c.text), "f", Options{Column: c.column})
-		if c.fault == "" && (err != nil || !slices.Equal(got, c.want)) || c.fault != "" && (!errors.Is(err, bucket.ErrInput) || !strings.Contains(err.Error(), c.fault)) {
+		if c.fault == "" && (err != nil || !slices.Equal(got, c.want)) || c.fault != "" && (!badinput.Is(err) || !strings.Contains(err.Error(), c.fault)) {
 			t.Errorf("%q: %v, %v; want %v %s", c.text, got, err, c.want, c.fault)
 		}
 	}
@@ -93,7 +93,7 @@ func TestPairsAndScale(t *testing.T) {
 		{"1.1,0\n2.3,0.001\n", "sum", 100, bucket.Lengths{110, 231}, ""},
 	} {
 		got, err := Read(strings.NewReader(c.text), "f", Options{Column: "1,2", Pair: c.pair, Scale: c.scale})
-		if c.fault == "" && (err != nil || !slices.Equal(got, c.want)) || c.fault != "" && (!errors.Is(err, bucket.ErrInput) || !strings.Contains(err.Error(), c.fault)) {
+		if c.fault == "" && (err != nil || !slices.Equal(got, c.want)) || c.fault != "" && (!badinput.Is(err) || !strings.Contains(err.Error(), c.fault)) {
 			t.Errorf("%q: %v, %v; want %v %s", c.text, got, err, c.want, c.fault)
 		}
 	}
@@ -106,10 +106,10 @@ func TestPairsAndScale(t *testing.T) {
 
 func TestBadLengths(t *testing.T) {
 	for text, want := range map[string]string{
-		"": "no lengths", "5\n0\n": "f:2: field 1: length 0 is below 1", "5\n-3\n": "f:2: field 1: length -3 is below 1",
-		"5\nx\n": `f:2: field 1: length "x" is not a number`, "1.5\n": "give a scale", "len\n": `f:1: field 1: length "len" is not a number`, "len,b\n": "no lengths",
+		"": "no lengths", "5\n0\n": "f:2: length 0 is below 1", "5\n-3\n": "f:2: field 1: length -3 is below 0",
+		"5\nx\n": `f:2: field 1: length "x" is not a number`, "1.5\n": "give a scale", "len\n": `f:1: field 1: length "len" is not a number`, "len,b\n": "f:1: 2 columns: name one (--column), by its header or by its number: len,b",
 	} {
-		if _, err := Read(strings.NewReader(text), "f", Options{}); !errors.Is(err, bucket.ErrInput) || !strings.Contains(err.Error(), want) {
+		if _, err := Read(strings.NewReader(text), "f", Options{}); !badinput.Is(err) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", text, err, want)
 		}
 	}

@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"evenkeel/bucket/internal/input"
+	"evenkeel/internal/badinput"
 )
 
 // Model predicts a step of one rank of speed 1 from a table of trials.
@@ -39,13 +39,13 @@ func New(t Table, limit int64) (*Model, error) {
 		c.longest, largest = max(c.longest, r.Length), max(largest, r.PeakBytes)
 	}
 	if len(c.ran) == 0 {
-		return c, input.Errorf("the table has no trial that ran: every one is out of memory")
+		return c, badinput.Errorf("the table has no trial that ran: every one is out of memory")
 	}
 	if limit <= 0 {
 		c.limit = float64(largest)
 	}
 	if c.time = leastSquares(c.ran, func(r Trial) float64 { return r.Seconds }); c.time == nil {
-		return nil, input.Errorf("seconds of the %d trials that ran are too small to fit", len(c.ran))
+		return nil, badinput.Errorf("seconds of the %d trials that ran are too small to fit", len(c.ran))
 	}
 	if !slices.ContainsFunc(c.ran, func(r Trial) bool { return r.PeakBytes <= 0 }) && len(c.ran) > 5 {
 		if f := leastSquares(c.ran, func(r Trial) float64 { return float64(r.PeakBytes) }); f != nil && f.max <= 0.02 {

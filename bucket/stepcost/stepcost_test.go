@@ -6,26 +6,27 @@ import (
 	"strings"
 	"testing"
 
-	"evenkeel/bucket/internal/invented"
 	"evenkeel/internal/badinput"
 )
 
 // A clean table of a formula gives the formula back, between its lengths too.
 func TestCleanTable(t *testing.T) {
 	var table Table
+	seconds := func(l, b int) float64 { return .08 + float64(b)*float64(l)*(4e-5+4e-9*float64(l)) }
+	bytes := func(l, b int) float64 { return float64(b) * float64(l) * (1 + float64(l)/8192) }
+	const memory = 65536
 	for _, l := range []int{100, 300, 1000, 4000} {
-		for b := 1; b <= invented.A.Cap(l); b *= 2 {
-			bl := float64(l * b)
-			table = append(table, Trial{Length: l, Batch: b, Seconds: invented.A.Seconds(l, b), PeakBytes: int64(bl * (1 + float64(l)/invented.A.Room))})
+		for b := 1; bytes(l, b) <= memory; b *= 2 {
+			table = append(table, Trial{Length: l, Batch: b, Seconds: seconds(l, b), PeakBytes: int64(bytes(l, b))})
 		}
 	}
-	c, err := New(table, 65536)
+	c, err := New(table, memory)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, l := range []int{150, 600, 2500} {
-		b := invented.A.Cap(l)
-		if got, want := c.Seconds(l, b), invented.A.Seconds(l, b); math.Abs(got/want-1) > 1e-6 || c.Cap(l) > b || c.Cap(l) < b*97/100 {
+		b := int(memory / bytes(l, 1))
+		if got, want := c.Seconds(l, b), seconds(l, b); math.Abs(got/want-1) > 1e-6 || c.Cap(l) > b || c.Cap(l) < b*97/100 {
 			t.Errorf("length %d: %v s, want %v; cap %d of %d", l, got, want, c.Cap(l), b)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"evenkeel/bucket/internal/input"
+	"evenkeel/internal/badinput"
 )
 
 // Trial is one training step that was tried.
@@ -45,30 +45,30 @@ func ReadTable(r io.Reader, name string) (Table, error) {
 			break
 		}
 		if err != nil {
-			return nil, input.Errorf("%s: %v", name, err)
+			return nil, badinput.Errorf("%s: %v", name, err)
 		}
 		line, _ := c.FieldPos(0)
 		if first {
 			if got := strings.Join(row, ","); got != TableHeader {
-				return nil, input.Errorf("%s:1: header is %q; want %s", name, got, TableHeader)
+				return nil, badinput.Errorf("%s:1: header is %q; want %s", name, got, TableHeader)
 			}
 			continue
 		}
 		trial, err := parseTrial(row)
 		if err != nil {
-			return nil, input.Errorf("%s:%d: %v", name, line, err)
+			return nil, badinput.Errorf("%s:%d: %v", name, line, err)
 		}
 		key := [2]int{trial.Length, trial.Batch}
 		if before := seen[key]; before > 0 {
-			return nil, input.Errorf("%s:%d: length %d, batch %d is in line %d already", name, line, trial.Length, trial.Batch, before)
+			return nil, badinput.Errorf("%s:%d: length %d, batch %d is in line %d already", name, line, trial.Length, trial.Batch, before)
 		}
 		seen[key] = line
 		if t = append(t, trial); len(t) > maxTableRows {
-			return nil, input.Errorf("%s:%d: more than %d rows", name, line, maxTableRows)
+			return nil, badinput.Errorf("%s:%d: more than %d rows", name, line, maxTableRows)
 		}
 	}
 	if len(t) == 0 {
-		return nil, input.Errorf("%s: no trials", name)
+		return nil, badinput.Errorf("%s: no trials", name)
 	}
 	slices.SortFunc(t, func(a, b Trial) int { return cmp.Or(a.Length-b.Length, a.Batch-b.Batch) })
 	return t, nil

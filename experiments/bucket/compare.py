@@ -331,14 +331,11 @@ def main():
             found, bound = compare(lengths, device, speeds, packer, args.finer)
             for rule, cells in found.items():
                 ratio = " ".join(f"{own.time(device, speeds, x) / peer.time(device, speeds, x):.3f}" for peer, own, x in cells)
-                if rule in ("transformers", "prime-rl"):
-                    over = ""
-                else:
-                    over = " ({:.3f}, {:.3f})".format(*(e.time(device, speeds) / bound for e in cells[0][:2]))
+                over = "" if rule == "prime-rl" else " ({:.3f}, {:.3f})".format(*(e.time(device, speeds) / bound for e in cells[0][:2]))
                 rows.setdefault(rule, []).append(ratio + over + "*" * bool(rule not in ("transformers", "prime-rl") and cells[0][0].exceeding(device)))
                 rows[rule][-1] += "+" * (rule != "ODB beside BatchLoader" and getattr(cells[0][0], "more_random", False))
                 print("##", name, kind, rule, rows[rule][-1], file=sys.stderr, flush=True)
-        print(f"\n{name}: evenkeel's epoch over the rule's, with exchange of {', '.join(f'{s:.0%}' for s in SHARES)} (without exchange, both over the lower bound)")
+        print(f"\n{name}: evenkeel's epoch over the rule's, with exchange of {', '.join(f'{s:.0%}' for s in SHARES)} (without exchange, the rule and evenkeel over the lower bound)")
         table([args.set] if args.set else list(SETS), rows)
 
 

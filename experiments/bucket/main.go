@@ -1,7 +1,7 @@
 // Command bucket measures batching by length against other systems' rules, on settings
 // with a known lower bound and on real lengths, and prints a table of docs/results/bucket.md.
 //
-//	go run ./experiments/bucket [-lengths FOLDER] settings | real | mixing | unequal
+//	go run ./experiments/bucket [-lengths FOLDER] real | mixing | unequal
 //
 // The folder holds azure_llm_conv_tokens.csv, multi30k_en_de_words.csv, gsm8k_words.csv
 // and speech_utterance_seconds.csv; without it, mixing leaves out its rows of real lengths.
@@ -16,7 +16,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"evenkeel/bucket"
 	"evenkeel/bucket/lengthfile"
@@ -29,21 +28,13 @@ func main() {
 	folder := flag.String("lengths", "", "folder of real lengths")
 	flag.Parse()
 	tables := map[string]func() error{
-		"settings": func() error {
-			for _, s := range settings() {
-				if err := compare(s.name, s.lengths, s.cost); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
 		"real":    func() error { return real(*folder) },
 		"mixing":  func() error { return mixing(*folder) },
 		"unequal": unequal,
 	}
 	table := tables[flag.Arg(0)]
 	if table == nil {
-		fmt.Fprintln(os.Stderr, "bucket: name a table: settings, real, mixing or unequal")
+		fmt.Fprintln(os.Stderr, "bucket: name a table: real, mixing or unequal")
 		os.Exit(2)
 	}
 	program.Main(func(context.Context) error { return table() })
@@ -95,37 +86,32 @@ func row(name string, s bucket.Score, bound float64) string {
 
 // compare scores the peers, the default, and no mixing.
 func compare(name string, l bucket.Lengths, c bucket.Cost) error {
-	speeds := slices.Repeat([]float64{1}, ranks)
-	bound := bucket.Bound(l, c, speeds)
+	sorted := 0.0
+	first, plan, err := ours(l, c, bucket.Config{Ranks: ranks, Mixing: &sorted})
+	if err != nil {
+		return err
+	}
+	bound := plan.LowerBoundSeconds
 	fmt.Printf("**%s.** Lower bound %.1f s.\n\n%s", name, bound, heading)
 	safe := safeTokens(l, c)
-	grouped := map[string]float64{} // seconds per token: it loses samples, the longest
+	grouped := 0.0 // seconds per token: it loses samples, the longest
 	for _, p := range peers() {
-		cut := p.cut(l, c, safe, rand.New(rand.NewPCG(1, 0)))
-		s, err := bucket.Judge(l, bucket.Listed(cut), c, speeds, 0)
+		cut := p.cut(l, safe, rand.New(rand.NewPCG(1, 0)))
+		s, err := bucket.Judge(l, cut, c, plan.Speeds, 0)
 		if err != nil {
 			return err
 		}
 		fmt.Print(row(p.name, s, bound))
-		if strings.HasPrefix(p.name, groupedRule) {
-			grouped[p.name] = s.EpochSeconds / float64(tokens(l, cut))
+		if p.name == groupedRule {
+			grouped = s.EpochSeconds / float64(tokens(l, cut))
 		}
 	}
-	for _, m := range []struct {
-		mixing float64
-		name   string
-	}{{0, "evenkeel, mixing 0"}, {bucket.DefaultMixing, "**evenkeel, default**"}} {
-		s, p, err := ours(l, c, bucket.Config{Ranks: ranks, Mixing: &m.mixing})
-		if err != nil {
-			return err
-		}
-		fmt.Print(row(m.name, s, bound))
-		if m.mixing > 0 {
-			per := s.EpochSeconds / float64(total(l))
-			fmt.Printf("\nPer token computed, evenkeel's default takes %.4f of the time of fairseq's grouped rule (%.4f with the tokens of the longest). It cuts %d batches over %d distinct lengths.\n\n",
-				per/grouped[groupedRule+", multiple 1"], per/grouped[groupedRule+", tokens of the longest"], len(p.Schedule(l, 1, 1).Batches), distinct(l))
-		}
+	second, _, err := ours(l, c, bucket.Config{Ranks: ranks})
+	if err != nil {
+		return err
 	}
+	fmt.Print(row("evenkeel, mixing 0", first, bound), row("**evenkeel, default**", second, bound))
+	fmt.Printf("\nPer token computed, evenkeel's default takes %.4f of the time of fairseq's grouped rule.\n\n", second.EpochSeconds/float64(total(l))/grouped)
 	return nil
 }
 
@@ -141,14 +127,6 @@ func tokens(l bucket.Lengths, steps [][]bucket.RankBatch) (n int) {
 	return n
 }
 
-func distinct(l bucket.Lengths) int {
-	seen := map[uint32]bool{}
-	for _, v := range l {
-		seen[v] = true
-	}
-	return len(seen)
-}
-
 func ours(l bucket.Lengths, c bucket.Cost, f bucket.Config) (bucket.Score, *bucket.Plan, error) {
 	p, err := bucket.Make(l, c, f)
 	if err != nil {
@@ -161,7 +139,7 @@ func ours(l bucket.Lengths, c bucket.Cost, f bucket.Config) (bucket.Score, *buck
 func unequal() error {
 	fmt.Print("| setting, speeds | steps | of the bound | imbalance | p99 | lost, repeated or out of memory |\n|---|---|---|---|---|---|\n")
 	for _, s := range settings() {
-		for _, v := range [][]float64{{1, 1, 1, 1, 1, 1, 1, 1}, {1, 1, 1, 1, 1, 1, 1, .97}, {1, 1, 1, 1, 1, 1, 1, .9}, {1, 1, 1, 1, 1, 1, 1, .5}, {1, 2, 4}, {1, 1, 1, 1, 2, 2, 4, 4}, {1, 1.7, 2.3}} {
+		for _, v := range [][]float64{{1, 1, 1, 1, 1, 1, 1, 1}, {1, 1, 1, 1, 1, 1, 1, .9}, {1, 1, 1, 1, 1, 1, 1, .5}, {1, 2, 4}, {1, 1.7, 2.3}} {
 			score, p, err := ours(s.lengths, s.cost, bucket.Config{Speeds: v})
 			if err != nil {
 				return err
@@ -191,7 +169,7 @@ func realSettings(folder string) (out []setting, err error) {
 		file string
 		o    lengthfile.Options
 	}{
-		{"azure_llm_conv_tokens.csv", lengthfile.Options{}},
+		{"azure_llm_conv_tokens.csv", lengthfile.Options{Column: "1"}},
 		{"multi30k_en_de_words.csv", lengthfile.Options{Column: "1,2", Pair: "max"}},
 		{"gsm8k_words.csv", lengthfile.Options{Column: "1,2"}},
 		{"speech_utterance_seconds.csv", lengthfile.Options{Scale: 100}},

@@ -12,25 +12,15 @@ import (
 // that a rule may need.
 type peer struct {
 	name string
-	cut  func(l bucket.Lengths, c bucket.Cost, tokens int, r *rand.Rand) [][]bucket.RankBatch
+	cut  func(l bucket.Lengths, tokens int, r *rand.Rand) [][]bucket.RankBatch
 }
 
-// peers are fairseq's rules, with its grouped shuffling and without; compare.py has other systems.
+// peers are fairseq's rule with its grouped shuffling, and without, when it loses nothing; compare.py has other systems.
 func peers() []peer {
 	return []peer{
-		{"fairseq, default", func(l bucket.Lengths, _ bucket.Cost, tokens int, r *rand.Rand) [][]bucket.RankBatch {
-			b := byTokens(l, sorted(l), tokens, 8)
-			r.Shuffle(len(b), func(i, j int) { b[i], b[j] = b[j], b[i] })
-			return dealt(b, ranks, false)
-		}},
-		{"fairseq, grouped, multiple 1", grouped},
-		{"fairseq, grouped, tokens of the longest", func(l bucket.Lengths, c bucket.Cost, _ int, r *rand.Rand) [][]bucket.RankBatch {
-			longest := int(slices.Max(l))
-			return grouped(l, c, c.Cap(longest)*longest, r)
-		}},
-		// Not fairseq's rule, but the fair comparison: it loses nothing.
-		{"fairseq, multiple 1, all steps kept", func(l bucket.Lengths, _ bucket.Cost, tokens int, _ *rand.Rand) [][]bucket.RankBatch {
-			return dealt(byTokens(l, sorted(l), tokens, 1), ranks, false)
+		{groupedRule, grouped},
+		{"fairseq, all steps kept", func(l bucket.Lengths, tokens int, _ *rand.Rand) [][]bucket.RankBatch {
+			return dealt(byTokens(l, sorted(l), tokens), ranks, false)
 		}},
 	}
 }
@@ -38,8 +28,8 @@ func peers() []peer {
 // grouped shuffles whole groups of a batch per rank, cut from sorted batches, and drops the
 // last batches, the longest, that fill no group (fairseq, EpochBatchIterator with
 // grouped_shuffling).
-func grouped(l bucket.Lengths, _ bucket.Cost, tokens int, r *rand.Rand) [][]bucket.RankBatch {
-	s := dealt(byTokens(l, sorted(l), tokens, 1), ranks, true)
+func grouped(l bucket.Lengths, tokens int, r *rand.Rand) [][]bucket.RankBatch {
+	s := dealt(byTokens(l, sorted(l), tokens), ranks, true)
 	r.Shuffle(len(s), func(i, j int) { s[i], s[j] = s[j], s[i] })
 	return s
 }
@@ -67,9 +57,8 @@ func sorted(l bucket.Lengths) []uint32 {
 	return out
 }
 
-// byTokens adds samples while count x longest stays within the tokens; a full batch of at
-// least multiple samples is cut to a multiple of it (fairseq, data_utils_fast.batch_by_size_vec).
-func byTokens(l bucket.Lengths, order []uint32, tokens, multiple int) [][]uint32 {
+// byTokens adds samples while count x longest stays within the tokens (fairseq, data_utils_fast.batch_by_size_vec with a required multiple of 1).
+func byTokens(l bucket.Lengths, order []uint32, tokens int) [][]uint32 {
 	var out [][]uint32
 	for at := 0; at < len(order); {
 		longest, n := 0, 0
@@ -79,9 +68,6 @@ func byTokens(l bucket.Lengths, order []uint32, tokens, multiple int) [][]uint32
 				break
 			}
 			n++
-		}
-		if at+n < len(order) && n > multiple {
-			n -= n % multiple
 		}
 		out = append(out, order[at:at+n])
 		at += n

@@ -3,6 +3,8 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import unittest
 import unittest.mock
 import zlib
@@ -98,6 +100,11 @@ class TestLoader(unittest.TestCase):
         loader.set_epoch(1)
         self.assertEqual(len(list(loader)), n)
         self.fails("epoch 1 after 2", loader.set_epoch, 1)
+        loader = self.loader()
+        first = iter(loader)
+        next(first)
+        next(iter(loader))
+        self.fails("another iteration", next, first)
 
     def test_bad(self):
         self.fails("not a schedule of version 1 for 3 ranks", self.loader, 0, 3)
@@ -113,6 +120,23 @@ class TestLoader(unittest.TestCase):
             with open(path, "wb") as f:
                 f.write(spoilt)
             self.fails("not a schedule" if len(spoilt) < 3 else "truncated, or was changed", self.loader)
+
+    def test_once(self):
+        """Ranks that need a file at the same time write it once."""
+        made = []
+
+        def make(path):
+            time.sleep(.05)
+            made.append(path)
+            open(path, "w").close()
+
+        schedules = object.__new__(loader.Schedules)
+        threads = [threading.Thread(target=schedules._once, args=(os.path.join(self.folder.name, "f"), make)) for _ in range(2)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(len(made), 1)
 
     def test_a_model_that_is_not_wrapped(self):
         """Alone any model will do; with others it would exchange gradients with every batch, or never."""
@@ -224,9 +248,17 @@ class TestJob(unittest.TestCase):
         fails("No such file", data, self.lengths, self.file("none.json"))
         fails("no/such", data, self.lengths, plan, command="no/such", cache=self.file("other"))
         fails("give one number per sample", data, ["x"] * 240, plan)
+        fails("sample 0 has 0", data, [0, *self.lengths[1:]], plan)
         fails("sample 3 has 1.5", data, [*self.lengths[:3], 1.5, *self.lengths[4:]], plan)
         with self.assertRaisesRegex(ScheduleError, "not a table"):
             measured(plan)
+        state = Loader(data, self.lengths, plan, rank=0, ranks=3, cache=self.file("cache")).state_dict()
+        for step in (2, 3):  # what is kept for one state serves no other
+            other = Loader(data, self.lengths, plan, rank=0, ranks=2, speeds=[1, 1], cache=self.file("cache"))
+            other.load_state_dict({**state, "step": step})
+            self.assertEqual(other._schedule().first, step)
+        self.plan("1,1,2", "--scale", "0.5")
+        Loader(data, [(n + 1) // 2 for n in self.lengths], plan, rank=0, ranks=3, cache=self.file("cache"))  # numbers are in the plan's unit
         self.assertFalse([n for n in os.listdir(self.file("cache")) if "part" in n], "something half written stays")
 
 

@@ -55,12 +55,17 @@ class TestPartition(unittest.TestCase):
         """Samples that cost nothing, in micro-batches that last longer than a share."""
         self.assertEqual(sorted(sum(sum(partition([100, 1, 0, 0, 0], [.01, 1], padded=True, fixed=50, memory=[1, 20]), []), [])), list(range(5)))
 
+    def test_ties(self):
+        """Of samples that cost alike the largest is placed first: then all fit."""
+        self.assertEqual(partition([1] * 4, [1, 1], sizes=[1, 5, 5, 9], memory=10), [[[0, 3]], [[1, 2]]])
+        self.assertEqual([len(p) for p in partition([1] * 25, [1.1] * 5, memory=5)], [1] * 5)  # 25 / 5.5 * (1.1 / 5) is above 1
+
     def test_bad(self):
         for words, args, more in (("sample 1 has nan", ([1, float("nan")], [1]), {}), ("sample 0 has -1", ([-1], [1]), {}), ("rank 1 has 0", ([1], [1, 0]), {}),
                                   ("one per rank", ([1], []), {}), ("sizes: 1 of them", ([1, 2], [1]), {"sizes": [1]}), ("equal or free", ([1], [1], "some"), {}),
                                   ("sample 1 takes 3", ([1, 2], [1]), {"sizes": [1, 3], "memory": 2}), ("memory: 1 limits", ([1], [1, 1]), {"memory": [1]}),
                                   ("micro_batches 0", ([1], [1]), {"micro_batches": 0}), ("costs up to 1e.308 by speeds from 0.1", ([1, 1e308], [1, .1]), {}),
-                                  ("costs up to 1 by speeds from 1e-310", ([1], [1e-310]), {})):
+                                  ("costs up to 1 by speeds from 1e-310", ([1], [1e-310]), {}), ("costs up to 1 by", ([1], [1, 1]), {"fixed": 1e308})):
             with self.assertRaisesRegex(ValueError, words):
                 partition(*args, **more)
 
@@ -140,6 +145,8 @@ class TestBatchLoader(unittest.TestCase):
 
     def test_bad(self):
         for words, lengths, more in (("lengths:", [1, 2], {}), ("sample 3 has a length of -1", [1, 1, 1, -1], {}), ("sample 2 takes 9", [1, 1, 9, 1], {"memory": 8}),
+                                     ("sample 1 has a length of 2 and a cost of nan", [1, 2, 1, 1], {"cost": lambda n: numpy.where(n == 2, numpy.nan, n)}),
+                                     ("rank 0 has 0", None, {"speeds": [0]}),
                                      ("speeds: 2 of them", [1] * 4, {"speeds": [1, 2]}), ("rank 0 has 0", [1] * 4, {"speeds": [0]}), ("batch_size", [1] * 4, {"batch_size": 2}),
                                      ("equal or free", [1] * 4, {"counts": "even"}), ("global_batch 0", [1] * 4, {"global_batch": 0})):
             with self.assertRaisesRegex(ScheduleError, words):
@@ -153,7 +160,7 @@ class TestBatchLoader(unittest.TestCase):
         got = steps(self.loaders(4, [5, 6, 7], 3))[0]
         self.assertEqual([len(r) for r in got], [1] * 4)
         self.assertEqual(sorted(r[0].weight for r in got), [0] + [4 / 3] * 3)
-        self.assertEqual(sum(r[0].idle for r in got), 1)
+        self.assertEqual([r[0].samples for r in got if r[0].idle], [[0]])  # the shortest
 
 
 class TestCosts(unittest.TestCase):
@@ -214,6 +221,11 @@ class TestCosts(unittest.TestCase):
             Costs([(4, 1, None, None)])
         with self.assertRaisesRegex(ValueError, "oops"):  # no lack of memory
             profile(unittest.mock.Mock(side_effect=ValueError("oops")), [4])
+
+    def test_speeds(self):
+        """One trial that was disturbed changes nothing."""
+        costs = Costs([(n, 1, float(n), None) for n in (1, 2, 3)], [[(n, 1, s, None) for n, s in ((1, 2.0), (2, 4.0), (3, 300.0))]])
+        self.assertEqual(costs.speeds, [1, .5])
 
     def test_ranks(self):
         """All get the costs of the first, and its speed and memory of each."""
@@ -328,6 +340,7 @@ class TestRanks(unittest.TestCase):
             out, per = [], set()
             for b in loader:
                 self.assertEqual([len(x) for x in b.data], [LENGTHS[i] for i in b.samples])
+                self.assertEqual(loader.step, b.step + b.last)
                 if not b.idle:
                     out += b.samples
                     per.add(round(b.token_weight / sum(map(len, b.data)) / ranks, 12))

@@ -70,11 +70,11 @@ func (f *ranksFlags) config() (bucket.Config, error) {
 type planCmd struct {
 	lengthsFlags
 	ranksFlags
-	Table        string  `help:"Cost table, CSV with length,batch,seconds,peak_bytes (evenkeel.bucket.profile writes one); empty seconds: out of memory." placeholder:"FILE"`
+	Table        string  `help:"Cost table, CSV with length,batch,seconds,peak_bytes (evenkeel.bucket.profile writes one); empty seconds: out of memory." required:"" placeholder:"FILE"`
 	Memory       int64   `help:"Memory limit in bytes. Default: the largest peak in the table." placeholder:"BYTES"`
 	PadTo        int     `help:"Lengths are padded to multiples of this, as --pad-to-multiple-of does in collators." placeholder:"N"`
 	Mixing       float64 `help:"About what random order may add to an epoch: 0 sorts by length (the shortest epoch, but the same samples share steps); up to 1. Default: ${default}." default:"0.01"`
-	MicroBatches int     `help:"Batches of the fastest rank in a step; slower ranks have fewer, or smaller ones. 1: at most one batch a rank. Default: its speed over that of the rank at the lower quartile, at most 8." placeholder:"N"`
+	MicroBatches int     `help:"Batches of the fastest rank in a step; slower ranks have fewer, or smaller ones. 1: at most one batch a rank. Default: the fewest, at most 8, that suit the speeds." placeholder:"N"`
 	MaxSamples   int     `help:"Most samples of a step over all ranks." placeholder:"N"`
 	MaxTokens    int     `help:"Most tokens of a step over all ranks, with padding." placeholder:"N"`
 	Overlong     string  `help:"What to do with a sample that does not fit into memory: error, skip or truncate. Default: ${default}." enum:"error,skip,truncate" default:"error"`
@@ -105,10 +105,9 @@ type planned struct {
 	FitError          float64       `json:"fit_error"`                   // mean relative error of the seconds of the table's trials
 	FitErrorWorst     float64       `json:"fit_error_worst"`             // the largest of a trial
 	Samples           int           `json:"samples"`
-	SamplesPerStep    float64       `json:"samples_per_step"`          // over all ranks, the mean
-	TokensPerStep     float64       `json:"tokens_per_step"`           // without padding
-	BatchesPerStep    []int         `json:"batches_per_step"`          // of each rank
-	Columns           *columns      `json:"lengths_columns,omitempty"` // where none was named
+	SamplesPerStep    float64       `json:"samples_per_step"` // over all ranks, the mean
+	TokensPerStep     float64       `json:"tokens_per_step"`  // without padding
+	BatchesPerStep    []int         `json:"batches_per_step"` // of each rank
 	Ranks             int           `json:"ranks"`
 	Bands             []bucket.Band `json:"bands"`
 	Out               string        `json:"out,omitempty"`
@@ -136,9 +135,6 @@ func (c *planCmd) Run(a *cli.App) error {
 	if err := cli.CheckFiles([]cli.File{cli.FileFlag("--lengths", c.Lengths), cli.FileFlag("--table", c.Table)}, []cli.File{cli.FileFlag("--out", c.Out)}); err != nil {
 		return err
 	}
-	if c.Table == "" {
-		return badinput.Errorf("--table: name a cost table; evenkeel.bucket.profile writes one")
-	}
 	if c.Memory < 0 {
 		return badinput.Errorf("--memory: %d bytes; must not be below 0", c.Memory)
 	}
@@ -154,23 +150,23 @@ func (c *planCmd) Run(a *cli.App) error {
 	if err != nil {
 		return err
 	}
+	if c.Column != "" || c.Scale != 0 {
+		f.Read = &bucket.Reading{Column: c.Column, Pair: c.Pair, Scale: c.Scale}
+	}
 	begun := time.Now()
 	p, err := bucket.Make(l, cost, f)
 	if err != nil {
 		return err
 	}
 	took := time.Since(begun).Seconds()
-	if c.Column != "" || c.Scale != 0 || slices.Contains(a.Given, "pair") {
-		p.Read = &bucket.Reading{Column: c.Column, Pair: c.Pair, Scale: c.Scale}
-	}
 	if c.Out != "" {
 		if err := cli.WriteFile(c.Out, p.Write); err != nil {
 			return err
 		}
 	}
-	d := planned{Score: p.Score, LowerBoundSeconds: p.LowerBoundSeconds, Anchors: p.Anchors, PlanSeconds: took, Mixing: p.Mixing,
-		Samples: p.Samples, Ranks: p.Ranks, Bands: p.Bands, Out: c.Out, BatchesPerStep: p.StepBatches(), Columns: c.chosen}
-	d.SamplesPerStep, d.TokensPerStep = p.StepSize(l)
+	d := planned{Score: p.Score, LowerBoundSeconds: p.LowerBoundSeconds, Anchors: p.Anchors, PlanSeconds: took, Mixing: *p.Mixing,
+		Samples: p.Samples, Ranks: p.Ranks, Bands: p.Bands, Out: c.Out, BatchesPerStep: p.StepBatches()}
+	d.SamplesPerStep, d.TokensPerStep = p.StepSize()
 	d.FitError, d.FitErrorWorst = cost.Error()
 	if p.Samples <= countable {
 		again, random := p.Recurrence(l, 1, 0)
@@ -186,7 +182,6 @@ func (c *planCmd) Run(a *cli.App) error {
 const countable = 5_000_000
 
 func (c *planCmd) print(a *cli.App, p planned) error {
-	c.printColumns(a.Out)
 	rows := make([][]string, 0, len(p.Bands))
 	from := 1
 	for _, b := range p.Bands {

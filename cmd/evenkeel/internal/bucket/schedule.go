@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -20,7 +19,7 @@ type scheduleCmd struct {
 	Seed   uint64 `help:"Seed of the order, together with the epoch. Default: ${default}." default:"1"`
 	Epoch  uint64 `help:"Epoch, from 0. Each has batches and an order of its own. Default: ${default}." default:"0"`
 	Resume string `help:"Resume state: continue its epoch after its steps, on the same ranks or on others, instead of --seed and --epoch." placeholder:"FILE"`
-	Out    string `help:"Schedule to write, a name that ends in .jsonl. Default: standard output." placeholder:"FILE"`
+	Out    string `help:"Schedule to write. Default: standard output." placeholder:"FILE"`
 	JSON   bool   `help:"Print a summary as JSON (needs --out)."`
 }
 
@@ -69,20 +68,16 @@ func (c *scheduleCmd) Run(a *cli.App) error {
 	if c.Resume == "" {
 		state = bucket.State{Data: p.Data, Seed: c.Seed, Epoch: c.Epoch}
 	}
-	g, err := c.group(p, state)
+	speeds, err := c.speeds(p, state)
 	if err != nil {
 		return err
 	}
-	s, from, err := p.Resume(l, state, g)
+	s, from, err := p.Resume(l, state, speeds)
 	if err != nil {
 		return err
 	}
-	h, err := p.Header(s, state.Seed, state.Epoch, from)
-	if err != nil {
-		return err
-	}
+	h := p.Header(s, state.Seed, state.Epoch, from)
 	if c.Out == "" {
-		c.printColumns(a.Errs)
 		return bucket.WriteSchedule(stoppable{a, a.Out}, h, s)
 	}
 	s.Fill()
@@ -93,48 +88,40 @@ func (c *scheduleCmd) Run(a *cli.App) error {
 	if c.JSON {
 		return a.WriteJSON(struct {
 			bucket.Header
-			ScheduleSeconds float64  `json:"schedule_seconds"`
-			Out             string   `json:"out"`
-			Columns         *columns `json:"lengths_columns,omitempty"`
-		}{h, took, c.Out, c.chosen})
+			ScheduleSeconds float64 `json:"schedule_seconds"`
+			Out             string  `json:"out"`
+		}{h, took, c.Out})
 	}
-	c.printColumns(a.Out)
 	fmt.Fprintf(a.Out, "%s from step %d of epoch %d under seed %d, %s, scheduled in %s. Written to %s.\n",
 		cli.Count(h.Steps-from, "step"), from, h.Epoch, h.Seed, cli.Count(h.Ranks, "rank"), cli.Seconds(took), c.Out)
 	return nil
 }
 
-// group is the ranks of the flags, else of the state, else of the plan. If the flags give only the number of ranks, the speeds are those of the
-// state or the plan, whichever has as many ranks.
-func (c *scheduleCmd) group(p *bucket.Plan, s bucket.State) (bucket.Group, error) {
+// speeds are those of the flags, else of the state, else of the plan. If the flags give only the number of ranks, they are those of the state or
+// the plan, whichever has as many.
+func (c *scheduleCmd) speeds(p *bucket.Plan, s bucket.State) ([]float64, error) {
 	f, err := c.config()
-	if err != nil {
-		return bucket.Group{}, err
+	if err != nil || f.Speeds != nil {
+		return f.Speeds, err
 	}
-	known := []bucket.Group{{Ranks: p.Ranks, Speeds: p.Speeds}}
+	known := [][]float64{p.Speeds}
 	if n := len(s.Parts); n > 0 && s.Step > 0 {
-		known = []bucket.Group{{Ranks: s.Parts[n-1].Ranks, Speeds: s.Parts[n-1].Speeds}, known[0]}
+		known = [][]float64{s.Parts[n-1].Speeds, p.Speeds}
 	}
-	switch {
-	case f.Speeds != nil:
-		return bucket.Group{Ranks: len(f.Speeds), Speeds: f.Speeds}, nil
-	case f.Ranks == 0:
+	if f.Ranks == 0 {
 		return known[0], nil
 	}
-	if i := slices.IndexFunc(known, func(g bucket.Group) bool { return g.Ranks == f.Ranks }); i >= 0 {
+	if i := slices.IndexFunc(known, func(v []float64) bool { return len(v) == f.Ranks }); i >= 0 {
 		return known[i], nil
 	}
-	if slices.ContainsFunc(known[0].Speeds, func(v float64) bool { return v != 1 }) {
-		return bucket.Group{}, badinput.Errorf("--ranks %d: the %d ranks before differ in speed: give the speed of each by --speeds", f.Ranks, known[0].Ranks)
+	if slices.ContainsFunc(known[0], func(v float64) bool { return v != 1 }) {
+		return nil, badinput.Errorf("--ranks %d: the %d ranks before differ in speed: give the speed of each by --speeds", f.Ranks, len(known[0]))
 	}
-	return bucket.Group{Ranks: f.Ranks}, nil
+	return slices.Repeat([]float64{1}, f.Ranks), nil
 }
 
 // check looks at the flags before any work.
 func (c *scheduleCmd) check(a *cli.App) error {
-	if c.Out != "" && filepath.Ext(c.Out) != ".jsonl" {
-		return badinput.Errorf("--out: %s: the name must end in .jsonl", c.Out)
-	}
 	if c.JSON && c.Out == "" {
 		return badinput.Errorf("--json: standard output has the schedule itself; name a file with --out")
 	}
