@@ -2,11 +2,14 @@ package bucket
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"slices"
 
 	"github.com/zeebo/xxh3"
 
@@ -109,5 +112,28 @@ func ReadPlan(r io.Reader, name string) (*Plan, error) {
 	if sum, err := p.sum(); err != nil || sum != p.Checksum {
 		return nil, badinput.Errorf("%s: checksum: the file was changed or damaged; make the plan again", name)
 	}
+	if err := p.check(); err != nil {
+		return nil, badinput.Errorf("%s: %v", name, err)
+	}
 	return p, nil
+}
+
+// check reports fields with which Schedule would not work: another program may have signed them.
+func (p *Plan) check() error {
+	if err := p.complete(); err != nil {
+		return err
+	}
+	if p.Steps < 0 || p.Steps > p.Samples || p.Limit < 1 || p.Limit > MaxLength {
+		return errors.New("limit or steps: missing or out of range")
+	}
+	if len(p.Anchors) == 0 || !(p.Anchors[0] >= 0) || math.IsInf(p.Anchors[len(p.Anchors)-1], 0) || !slices.IsSorted(p.Anchors) {
+		return errors.New("anchors: missing, below 0 or not rising")
+	}
+	for i, t := range p.Table {
+		if t.Length < 1 || t.Length > MaxLength || t.Batch < 1 || t.Batch > MaxLength || !t.OutOfMemory && !(t.Seconds > 0 && t.Seconds < 1e9) ||
+			i > 0 && cmp.Or(t.Length-p.Table[i-1].Length, t.Batch-p.Table[i-1].Batch) <= 0 {
+			return fmt.Errorf("table: row %d is out of range or order", i)
+		}
+	}
+	return nil
 }
