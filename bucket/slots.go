@@ -13,8 +13,8 @@ type class struct {
 	slots []int   // places, counted over all ranks in their order
 }
 
-// A place with nearly the largest share takes every sample. Samples that make a batch alone pass by a smaller one: its rank is idle or takes shorter
-// samples.
+// A place with nearly the largest share waits for no shorter samples, unless the limits of a step leave it too little. Samples that make a batch alone
+// pass by a smaller one: its rank is idle or takes shorter samples.
 const nearly = .899
 
 // slots are the places of a step: by default the fewest, with at most eight of the fastest rank, with which an eighth of the ranks' speed at most stands

@@ -1,6 +1,7 @@
 package bucket
 
 import (
+	"math"
 	"slices"
 	"testing"
 
@@ -16,6 +17,36 @@ func TestStepBatches(t *testing.T) {
 		fastest := got[slices.Index(speeds, slices.Max(speeds))]
 		if slices.Min(got) < 1 || slices.Max(got) != fastest || most > 0 && fastest != most || fastest > max(most, 8) {
 			t.Fatalf("%v for speeds %v", got, speeds)
+		}
+	})
+}
+
+// By default as few places as leave an eighth of the speed in places that long samples pass by, else the number that leaves least.
+func TestDefaultPlaces(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		speeds := rapid.SliceOfN(rapid.Float64Range(.01, 1), 1, 20).Draw(t, "speeds")
+		passed := func(n int) float64 {
+			places, largest, sum, out := make([]float64, len(speeds)), 0.0, 0.0, 0.0
+			for r, v := range speeds {
+				places[r] = max(1, math.Floor(v/slices.Max(speeds)*float64(n)+.5))
+				largest = max(largest, v/places[r])
+			}
+			for r, v := range speeds {
+				if sum += v; v/places[r] < .899*largest {
+					out += v
+				}
+			}
+			return out / sum
+		}
+		all := []float64{}
+		for n := 1; n <= 8; n++ {
+			if all = append(all, passed(n)); all[n-1] <= 1./8 {
+				break
+			}
+		}
+		got := slices.Max((&Plan{Config: Config{Ranks: len(speeds), Speeds: speeds}}).StepBatches())
+		if at := slices.IndexFunc(all, func(v float64) bool { return v <= slices.Min(all)*(1+1e-8)+1e-12 }); got != at+1 {
+			t.Fatalf("%d places for speeds %v: %v pass by", got, speeds, all)
 		}
 	})
 }

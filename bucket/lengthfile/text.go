@@ -55,6 +55,9 @@ func Read(r io.Reader, name string, o Options) (bucket.Lengths, error) {
 	t := &textReader{b: b, rows: csv.NewReader(b), name: name, o: o} // rows reads from b itself, so both can go on in turn
 	t.rows.FieldsPerRecord, t.rows.TrimLeadingSpace, t.rows.ReuseRecord = -1, true, true
 	for {
+		if len(t.out) > maxSamples {
+			return nil, badinput.Errorf("%s: more than %d samples", name, uint32(maxSamples))
+		}
 		if t.line > 0 && len(t.columns) == 1 && t.columns[0] == 0 && (o.Scale == 0 || o.Scale == 1) {
 			t.plain()
 		}
@@ -64,11 +67,8 @@ func Read(r io.Reader, name string, o Options) (bucket.Lengths, error) {
 			return nil, err
 		}
 	}
-	switch n := len(t.out); {
-	case n == 0:
+	if len(t.out) == 0 {
 		return nil, badinput.Errorf("%s: no lengths", name)
-	case n > maxSamples:
-		return nil, badinput.Errorf("%s: more than %d samples", name, uint32(maxSamples))
 	}
 	return t.out, nil
 }
