@@ -137,7 +137,7 @@ def notes(folder, began, seconds):
     found, busy = [], 0.0
     for path in glob.glob(os.path.join(folder, "log.*")):
         with open(path) as f:
-            own = [json.loads(line) for line in f if line.endswith("}\n")]
+            own = [json.loads(line[line.rindex("{") :]) for line in f if line.endswith("}\n")]  # a killed rank may have torn its last line
         for before, n in zip([None, *own], own):
             if began <= n["at"] <= began + seconds:
                 busy += n["busy"] - (before["busy"] if before and before["run"] == n["run"] else 0)

@@ -237,12 +237,22 @@ def forward(folder, trials=9):
     row("torch.load of the state over first forward pass after a restore, verified", [b / a for a, b in zip(base, times["torch.load of the state"])])
 
 
-def fio_call(path, mib, *options, overwrite=1):
-    return ["fio", "--name=x", f"--filename={path}", "--rw=write", f"--size={mib}m", "--output-format=json", f"--overwrite={overwrite}", f"--allow_file_create={1 - overwrite}", *options]
+def flat_file(folder, mib):
+    """A file for fio to write over."""
+    path = os.path.join(folder, "fio")
+    with open(path, "wb") as f:
+        for _ in range(mib):
+            f.write(bytes(1 << 20))
+        os.fsync(f.fileno())
+    return path
 
 
-def fio(path, mib, *options, overwrite=1):
-    out = subprocess.run(fio_call(path, mib, *options, overwrite=overwrite), check=True, capture_output=True, text=True).stdout
+def fio_call(path, mib, *options):
+    return ["fio", "--name=x", f"--filename={path}", "--rw=write", f"--size={mib}m", "--output-format=json", "--overwrite=1", "--allow_file_create=0", *options]
+
+
+def fio(path, mib, *options):
+    out = subprocess.run(fio_call(path, mib, *options), check=True, capture_output=True, text=True).stdout
     return json.loads(out)["jobs"][0]["job_runtime"] / 1e3
 
 
@@ -250,11 +260,7 @@ def persist(folder, mib, trials=9):
     """Saves of 48 arrays; fio writes as many bytes over a file that is there, fsync at the end included."""
     n = mib << 20
     named = {f"layer{i}": (torch.randn(n // 48 // 4), checkpoint.PARAMETER) for i in range(48)}
-    path, flat = os.path.join(folder, "run.ckpt"), os.path.join(folder, "fio")
-    with open(flat, "wb") as f:
-        for _ in range(mib):
-            f.write(bytes(1 << 20))
-        os.fsync(f.fileno())
+    path, flat = os.path.join(folder, "run.ckpt"), flat_file(folder, mib)
     direct = ["--direct=1", "--ioengine=libaio", "--end_fsync=1"]
     ways = {
         "fio through the cache, 1 MiB": ["--bs=1m", "--ioengine=psync", "--end_fsync=1"], "fio, written back at once": ["--bs=1m", "--ioengine=psync", "--end_fsync=1", "--sync_file_range=write:1"],
@@ -439,8 +445,7 @@ def steps(folder, threads, trials=9, mib=256):
         run(3, None)
         run(30, "auto")  # the interval is found
         times, used, waits, counts = {n: [] for n in ("none", "auto", "every", "fio")}, {n: [] for n in ("none", "auto", "every", "fio")}, {"auto": [], "every": []}, []
-        flat = os.path.join(folder, "fio")
-        fio(flat, mib, "--bs=1m", overwrite=0)
+        flat = flat_file(folder, mib)
 
         def beside_fio(a_second):
             """Steps without saves, while fio writes so many MiB a second past the cache: what the disk costs a step, whoever writes."""
