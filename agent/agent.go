@@ -21,6 +21,7 @@ type Agent struct {
 	actions []int
 	model   []int
 	guard   *guard // nil without a network
+	steady  *steady
 	perf    []cluster.Performance
 	ready   []cluster.Performance // perf plus the time that older work still takes
 	fresh   []int                 // allocation by the newest parameters
@@ -55,6 +56,7 @@ func NewModel(c *cluster.Cluster) *Agent {
 		batch: batch, cluster: c, tracker: env.NewTracker(c), weights: [env.Objectives]float64{1},
 		allowed: c.Choices.Rules(), rule: -1,
 		actions: make([]int, n), model: make([]int, n), perf: c.Nominal(), ready: make([]cluster.Performance, n), fresh: make([]int, n),
+		steady: newSteady(n),
 	}
 	a.both[0] = a.tracker
 	return a
@@ -102,7 +104,14 @@ func (a *Agent) Decide(report *cluster.Report, present []bool, plan *cluster.Pla
 	if err != nil {
 		return err
 	}
-	plan.Finish = a.dead.apply(a.cluster, a.ready, finish, a.fresh, plan.Sizes)
+	shares := a.fresh
+	if report != nil && a.steady.plan(a, present) {
+		a.tracker.Unready()
+		copy(a.perf, a.steady.perf)
+		copy(a.ready, a.steady.ready)
+		shares, finish = a.steady.fresh, a.steady.finish
+	}
+	plan.Finish = a.dead.apply(a.cluster, a.ready, finish, shares, plan.Sizes)
 	plan.Perf = a.perf
 	if a.guard != nil {
 		if report == nil {
@@ -134,6 +143,7 @@ func (a *Agent) observe(report *cluster.Report) {
 	if a.guard != nil {
 		a.guard.judge(report, a.tracker)
 	}
+	a.steady.observe(a, report)
 }
 
 // trackers returns the agent's tracker and, with a network, that of the guard, which only the model updates.

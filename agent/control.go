@@ -259,6 +259,7 @@ func (c *Control) Adopt(o *Control) {
 		if b, ok := o.Policy.(*Agent); ok {
 			a.tracker.Adopt(b.tracker, from)
 			a.tracker.Performance(a.perf)
+			a.steady.adopt(b.steady, from)
 			if trackers := b.trackers(); a.guard != nil {
 				a.guard.tracker.Adopt(trackers[len(trackers)-1], from)
 			}

@@ -23,6 +23,7 @@ type Explanation struct {
 	Best       *Choice                 `json:"best"`                   // the network's choice, taken if it is better by enough; null: it was not used
 	OutOfRange []OutOfRange            `json:"out_of_range,omitempty"` // why the network was not used
 	Guarded    bool                    `json:"guarded,omitempty"`      // the network was overruled, as it has not shown that its rounds bring more than the model's
+	Steady     bool                    `json:"steady,omitempty"`       // all shares follow average paces, with room for slow spells, as those would have brought more progress than the choices
 	Rule       *RuleExplanation        `json:"rule,omitempty"`         // of the round, where it is free
 	Part       *Part                   `json:"part,omitempty"`         // why the node is left out or on trial; null: it takes part as usual
 	PassedOver string                  `json:"passed_over,omitempty"`  // impossible values in its report
@@ -143,7 +144,7 @@ func (a *Agent) Explain(node int) Explanation {
 			e.Best = a.choice(greedy(q, s.weights), q)
 		}
 	}
-	e.Guarded = a.guarded()
+	e.Guarded, e.Steady = a.guarded(), a.steady.on
 	e.Chosen, e.Model = a.choice(a.actions[node], q), a.choice(a.model[node], q)
 	if a.rule >= 0 {
 		e.Rule = a.explainRule()

@@ -32,7 +32,7 @@ type guard struct {
 	pending bool         // both are known
 	regret  stats.Moving // progress per round that the network's decisions cost
 	rounds  float64
-	skipped int
+	pace    pace
 	ready   []cluster.Performance
 	alloc   cluster.Allocator
 }
@@ -123,7 +123,7 @@ func (g *guard) given(shares []int) {
 
 // keep computes the idle controller's shares for the coming round from its parameters, g.perf.
 func (g *guard) keep(a *Agent, present []bool) {
-	if !a.judged() || !g.due(len(g.instead)) {
+	if !a.judged() || !g.pace.due(len(g.instead)) {
 		return
 	}
 	t := g.tracker
@@ -135,12 +135,15 @@ func (g *guard) keep(a *Agent, present []bool) {
 	g.pending = err == nil
 }
 
+// pace is how often shares that another controller would hand out are computed and judged.
+type pace struct{ skipped int }
+
 // due says whether to judge the coming round. Large clusters are judged less often: one round of theirs shows as much as
 // many rounds of a small one, and the second allocation would double the time of a decision.
-func (g *guard) due(nodes int) bool {
-	if g.skipped++; g.skipped*batchNodes < nodes {
+func (p *pace) due(nodes int) bool {
+	if p.skipped++; p.skipped*batchNodes < nodes {
 		return false
 	}
-	g.skipped = 0
+	p.skipped = 0
 	return true
 }

@@ -44,6 +44,11 @@ func seconds(t *testing.T, c *cluster.Cluster, conditions string, seed uint64, p
 	return s
 }
 
+// alone leaves the decisions to the network, without a safeguard.
+func alone(a *Agent) {
+	a.guard, a.steady.rounds = nil, math.Inf(-1)
+}
+
 // Networks of random weights that cost 2 to 50% of the time lose the decision, and cost little from
 // round 60 on.
 func TestGuardFiresOnAWrongNetwork(t *testing.T) {
@@ -66,7 +71,7 @@ func TestGuardFiresOnAWrongNetwork(t *testing.T) {
 			}
 		})
 		model := seconds(t, c, x.conditions, 1, NewModel(c), 60, 240, nil)
-		free.guard = nil
+		alone(free)
 		without := seconds(t, c, x.conditions, 1, free, 60, 240, nil)
 		if e := a.Explain(3); e.Guarded != a.guard.off {
 			t.Errorf("explained as guarded: %v", e.Guarded)
@@ -95,7 +100,7 @@ func TestGuardFiresUnderAFreeRule(t *testing.T) {
 		}
 		speed := func(a *Agent, guarded bool) float64 {
 			if !guarded {
-				a.guard = nil
+				alone(a)
 			}
 			counted, seconds := timed(t, &c, x.conditions, 1, a, 60, 240, nil)
 			return counted / seconds
@@ -117,7 +122,7 @@ func TestGuardLetsAGoodNetworkDecide(t *testing.T) {
 		for seed := range uint64(4) {
 			c := agenttest.HeldOut16(t)
 			a, free := embeddedPolicy(t).NewAgent(c, agenttest.Speed), embeddedPolicy(t).NewAgent(c, agenttest.Speed)
-			free.guard = nil
+			alone(free)
 			with += seconds(t, c, conditions, seed, a, 0, 200, func() {
 				if rounds++; !a.guard.off {
 					followed++
@@ -364,7 +369,7 @@ func TestGuardLeavesDeadlinesAlone(t *testing.T) {
 func TestGuardIsDue(t *testing.T) {
 	for nodes, want := range map[int]int{10: 1, 1024: 1, 1025: 2, 10_000: 10} {
 		var g guard
-		for k := 1; !g.due(nodes); k++ {
+		for k := 1; !g.pace.due(nodes); k++ {
 			if k > 20 {
 				t.Fatalf("%d nodes: never", nodes)
 			}

@@ -42,7 +42,7 @@ func TestGuardOnRandomNetworks(t *testing.T) {
 					speed := exampleSpeed(t, free, conditions, func(c *cluster.Cluster) *Agent {
 						a := random.NewAgent(c, agenttest.Speed)
 						if k == 1 {
-							a.guard = nil
+							alone(a)
 						}
 						return a
 					})
@@ -97,7 +97,7 @@ func TestGuardWhereReportsComeLate(t *testing.T) {
 			worst = min(worst, lateSpeed(t, conditions, func(c *cluster.Cluster) *Agent { return random.NewAgent(c, agenttest.Speed) })/model)
 			without = min(without, lateSpeed(t, conditions, func(c *cluster.Cluster) *Agent {
 				a := random.NewAgent(c, agenttest.Speed)
-				a.guard = nil
+				alone(a)
 				return a
 			})/model)
 		}

@@ -48,6 +48,11 @@ func (s *swapping) Round(_ context.Context, plan cluster.Plan) (*cluster.Report,
 		r.Accepted += b
 		wait = max(wait, t)
 	}
+	for i := range r.Nodes {
+		if n := &r.Nodes[i]; n.Size > 0 {
+			n.Idle = wait - n.Seconds
+		}
+	}
 	r.Wait, r.Counted = time.Duration(wait*1e9), float64(r.Accepted)
 	s.round++
 	s.waits = append(s.waits, wait)

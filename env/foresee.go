@@ -269,7 +269,7 @@ func (t *Tracker) remembered(s *spells) (excess, length float64) {
 // Prepare leaves room for a spell in the parameters of nodes for which one is likelier than what it costs to be ready for it, if
 // being ready has paid so far. It does nothing where rounds do not wait for all nodes.
 func (t *Tracker) Prepare(perfs ...[]cluster.Performance) {
-	h, waits := &t.ahead, t.waits()
+	h, waits := &t.ahead, t.Waits()
 	h.ready = waits && h.pays()
 	wanted := t.wanted[:0]
 	for i := range t.nodes {
@@ -301,6 +301,9 @@ func (t *Tracker) Prepare(perfs ...[]cluster.Performance) {
 	}
 	h.longer = without / (without - less)
 }
+
+// Unready says that the shares of the coming round will not leave the room that Prepare made.
+func (t *Tracker) Unready() { t.ahead.ready = false }
 
 // stake is the chance of a spell times what the others would wait.
 func (t *Tracker) stake(i int) float64 {
@@ -373,7 +376,7 @@ func (t *Tracker) account(report *cluster.Report) {
 // Recall changes the model's actions: nodes that were slow together, in a spell as short as those before, return to their level,
 // because the spell is over.
 func (t *Tracker) Recall(actions []int) {
-	if !t.waits() {
+	if !t.Waits() {
 		return
 	}
 	over := 0.0
@@ -397,7 +400,7 @@ func (t *Tracker) over(i int) bool {
 	return n.surprised() && s.rounds == 1 && s.member > leastMember && s.excess > 0 && s.length < shortSpell*t.ahead.unit
 }
 
-// waits says whether all rounds wait for all nodes.
-func (t *Tracker) waits() bool {
+// Waits says whether all rounds wait for all nodes.
+func (t *Tracker) Waits() bool {
 	return !t.judges && t.round.rule.Quorum == 1 && !t.cluster.Collect.Timed()
 }

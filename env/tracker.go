@@ -150,7 +150,7 @@ func (t *Tracker) observe(report *cluster.Report, judge bool, shares []int) {
 	f.average(measured)
 	f.learn(risen, stayed, passed)
 	t.pool()
-	if !t.blind && t.waits() {
+	if !t.blind && t.Waits() {
 		t.foresee(report, wait)
 	}
 	// The first rounds show how wrong the profiles are, not how often nodes jump.
@@ -318,6 +318,14 @@ func (t *Tracker) Performance(perf []cluster.Performance) {
 	for i := range t.nodes {
 		perf[i] = t.nodes[i].performance(&t.cluster.Nodes[i])
 	}
+}
+
+// Newest is the slowdown that node i's newest measurement showed.
+func (t *Tracker) Newest(i int) float64 { return t.nodes[i].newest[0] }
+
+// At returns node i's performance parameters at a slowdown.
+func (t *Tracker) At(i int, slowdown float64) cluster.Performance {
+	return t.cluster.Nodes[i].Slowed(t.nodes[i].base, slowdown)
 }
 
 // performance is what to allocate by.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"evenkeel/agent"
@@ -58,6 +59,9 @@ func Specs() []Spec {
 		tunedWaterFill("waterfill", "equal predicted finish times, moving average or least squares (Cannikin)", plainGrid()),
 		tunedWaterFill("waterfill-margin", "the same with a margin for every node's noise", fillGrid(waterGains, waterMargins, []float64{0})),
 		tunedWaterFill("cusum", "the same with change detection", fillGrid(waterGains[:5], ruleMargins, ruleThresholds[1:])),
+		tunedForetold("periods", "the same, ready when a node's next slow spell is due by its period", numbers("window", 0.1, 0, 0.03, 0.1, 0.2, 0.4), func(f *baseline.Foretold, v float64) { f.Window = v }),
+		tunedForetold("followers", "the same, ready when one is due after that of the node before it in its rack or host", numbers("window", 0.2, 0, 0.1, 0.2, 0.4, 0.8), func(f *baseline.Foretold, v float64) { f.Window, f.Before = v, true }),
+		tunedForetold("signs", "the same, ready after two rounds that are a little slow", numbers("deviations", 1.5, 0, 1, 1.5, 2, 3), func(f *baseline.Foretold, v float64) { f.Sign = v }),
 		tunedGoodput(), tunedKofN(), tunedGoodputKofN(), tunedDBW(), tunedDropCompute(),
 		tunedAnytime(whole), tunedAnytime(cut), tunedAnytime(on),
 		tunedExpectedTime(whole), tunedExpectedTime(cut), tunedExpectedTime(on),
@@ -177,6 +181,18 @@ func tunedWaterFill(name, about string, grid []baseline.WaterFill) Spec {
 	}
 	return tuned(name, about, []Hyperparameter{all}, func(c *cluster.Cluster, at []int) agent.Policy {
 		return baseline.NewWaterFill(c, grid[at[0]])
+	})
+}
+
+// tunedForetold returns the spec of water-filling with change detection and a rule of thumb that foretells spells.
+func tunedForetold(name, about string, by Hyperparameter, set func(*baseline.Foretold, float64)) Spec {
+	params := append(fillParams(), by)
+	params[2].Start = slices.Index(ruleThresholds, 2.5)
+	return tuned(name, about, params, func(c *cluster.Cluster, at []int) agent.Policy {
+		config := baseline.Foretold{WaterFill: fillAt(at)}
+		v, _ := strconv.ParseFloat(by.Values[at[3]], 64)
+		set(&config, v)
+		return baseline.NewForetold(c, config)
 	})
 }
 

@@ -182,6 +182,9 @@ func Details(e *agent.Explanation) []string {
 	if e.Guarded {
 		say("The network is not used: its recent rounds made less progress than the model's would have made.")
 	}
+	if e.Steady {
+		say("All shares follow average paces, with room for slow spells: in recent rounds that made more progress than the choices would have made.")
+	}
 	if n := len(e.OutOfRange); n > 0 {
 		more := ""
 		if n > 1 {

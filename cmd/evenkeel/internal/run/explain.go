@@ -184,6 +184,9 @@ func reason(e *agent.Explanation, sizeBefore int) []string {
 	if e.Guarded {
 		lines = append(lines, "  network   not used: in its last rounds its choices made no more progress than the model's would have")
 	}
+	if e.Steady {
+		lines = append(lines, "  steady    all shares follow average paces, with room for slow spells: in the last rounds that made more progress than the choices would have")
+	}
 	lines = append(lines, outOfRange(e.OutOfRange)...)
 	for _, l := range values(e) {
 		lines = append(lines, "  "+l)
