@@ -83,13 +83,13 @@ var suites = map[string]suite{
 	"foresee": {
 		about: "Conditions with an order in them, by simulated time; racks of four nodes, whose names the policies see; quorum all.",
 		cases: racked([]string{"heldout-16", "heldout-32"}, 4), scenarios: presets("periodic", "saves", "cascade", "hopping", "announced", "thermal", "mixture"),
-		policies: []string{"ddqn", "uniform", "waterfill-margin", "cusum", "reactive", "model", "lag1-margin", "oracle-margin"},
+		policies: []string{"ddqn", "uniform", "waterfill-margin", "cusum", "periods", "followers", "signs", "reactive", "model", "lag1-margin", "oracle-margin"},
 		seeds:    30, tuneSeeds: 2, rounds: 400,
 	},
 	"orders": {
 		about: "Spells in an order with other times and slowdowns than the presets', by simulated time; racks of eight nodes, whose names the policies see; quorum all.",
 		cases: racked([]string{"heldout-8", "heldout-24", "heldout-64"}, 8), scenarios: orders,
-		policies: []string{"ddqn", "waterfill-margin", "cusum", "reactive", "model", "lag1-margin", "oracle-margin"},
+		policies: []string{"ddqn", "waterfill-margin", "cusum", "periods", "followers", "signs", "reactive", "lag1-margin", "oracle-margin"},
 		seeds:    30, tuneSeeds: 2, rounds: 400,
 	},
 	"measured": {
