@@ -123,7 +123,7 @@ func (g *guard) given(shares []int) {
 
 // keep computes the idle controller's shares for the coming round from its parameters, g.perf.
 func (g *guard) keep(a *Agent, present []bool) {
-	if !a.judged() || !g.pace.due(len(g.instead)) {
+	if !a.judged() || !g.pace.due(len(g.instead), batchNodes) {
 		return
 	}
 	t := g.tracker
@@ -138,10 +138,10 @@ func (g *guard) keep(a *Agent, present []bool) {
 // pace is how often shares that another controller would hand out are computed and judged.
 type pace struct{ skipped int }
 
-// due says whether to judge the coming round. Large clusters are judged less often: one round of theirs shows as much as
+// due says whether to judge the coming round: with more nodes than most, less often. One round of a large cluster shows as much as
 // many rounds of a small one, and the second allocation would double the time of a decision.
-func (p *pace) due(nodes int) bool {
-	if p.skipped++; p.skipped*batchNodes < nodes {
+func (p *pace) due(nodes, most int) bool {
+	if p.skipped++; p.skipped*most < nodes {
 		return false
 	}
 	p.skipped = 0

@@ -369,7 +369,7 @@ func TestGuardLeavesDeadlinesAlone(t *testing.T) {
 func TestGuardIsDue(t *testing.T) {
 	for nodes, want := range map[int]int{10: 1, 1024: 1, 1025: 2, 10_000: 10} {
 		var g guard
-		for k := 1; !g.pace.due(nodes); k++ {
+		for k := 1; !g.pace.due(nodes, batchNodes); k++ {
 			if k > 20 {
 				t.Fatalf("%d nodes: never", nodes)
 			}

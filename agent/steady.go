@@ -12,6 +12,7 @@ const (
 	steadyGain     = 0.05 // rate of a node's averages
 	steadyOutlier  = 4.0  // deviations, beyond which a time counts as one at that distance
 	leastDeviation = 1e-3
+	steadyNodes    = 256  // above so many, not every round is judged
 	steadyRate     = 0.05 // of the moving average of what steady shares bring
 	steadyRounds   = 20   // judged rounds before they may decide
 	steadySure     = 2.0  // standard errors by which they must bring more to take over; they hand back when they bring less
@@ -98,7 +99,7 @@ func (s *steady) plan(a *Agent, present []bool) bool {
 	if !s.judged(a) {
 		return false
 	}
-	due, t := s.pace.due(len(s.nodes)), a.tracker
+	due, t := s.pace.due(len(s.nodes), steadyNodes), a.tracker
 	if !due && !s.on {
 		return false
 	}

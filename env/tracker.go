@@ -35,6 +35,7 @@ type track struct {
 	spell   *spells // apart, because most rounds hardly read it
 	outlook outlook
 	wanted  bool    // it is made ready for a spell, if that pays
+	adopted bool    // the belief is that of an earlier start, and nothing was measured since
 	pooled  float64 // deviation, shrunk towards the fleet's (pool)
 	logged  float64 `state:"-"` // logNoise of the newest measurement; 0: not kept
 }
@@ -203,6 +204,10 @@ func (f *fleet) average(nodes float64) {
 // nothing about the line's form: their time is given and the size follows from the pace, so a line through them is all overhead.
 func (n *track) measure(node *cluster.Node, r *cluster.NodeReport, timed bool) bool {
 	size := node.Cost(r.Size)
+	if n.adopted && n.surprising(node.SlownessOf(n.base, size, r.Seconds)/n.slowdown-1, n.form.off(size)) {
+		n.forget(node)
+	}
+	n.adopted = false
 	if n.unknown && n.count == 0 {
 		steps := 1.0
 		if timed {
@@ -230,6 +235,14 @@ func (n *track) measure(node *cluster.Node, r *cluster.NodeReport, timed bool) b
 	n.work = size
 	n.remember(m)
 	return jump && residual > 0
+}
+
+// forget begins anew with a node whose newest measurement is to be taken in.
+func (n *track) forget(node *cluster.Node) {
+	s := n.seen
+	s.count = 0
+	*n.spell = spells{leader: -1, near: clue{prior: nearOff}}
+	*n = track{belief: newBelief(n.base, node.Profile != nil), seen: s, spell: n.spell, pooled: priorDeviation}
 }
 
 // NoiseScale is the gradient noise scale in samples, estimated from the gradients' norms; 0 if
@@ -280,8 +293,10 @@ func (t *Tracker) Predict(finish float64) { t.fleet.predicted, t.finish = finish
 
 func clip(x, limit float64) float64 { return min(max(x, -limit), limit) }
 
+const mostAdopted = 10
+
 // Adopt takes over what o knows about nodes that are in both: node i of t is node from[i] of o; below 0: o does not have it.
-// Unfinished work is forgotten. A node without a profile or a measurement is assumed to be as fast as the others on average.
+// What is known counts as at most mostAdopted measurements, and is forgotten if the first one does not fit it. Unfinished work is forgotten. A node without a profile or a measurement is assumed to be as fast as the others on average.
 // Call it before the first round.
 func (t *Tracker) Adopt(o *Tracker, from []int) {
 	sum, count := 0.0, 0.0
@@ -291,9 +306,10 @@ func (t *Tracker) Adopt(o *Tracker, from []int) {
 		}
 		n := o.nodes[k]
 		n.left, n.busy, n.busySize, n.fresh, n.late = 0, 0, 0, false, false
+		n.count, n.levels = min(n.count, mostAdopted), min(n.levels, mostAdopted)
 		s := *n.spell
 		s.leader, s.near = -1, clue{prior: nearOff}
-		n.spell, n.outlook, n.wanted = &s, outlook{}, false
+		n.spell, n.outlook, n.wanted, n.adopted = &s, outlook{}, false, true
 		t.nodes[i] = n
 		if n.count > 0 {
 			per := n.base.PerSample

@@ -40,6 +40,7 @@ type Processor struct {
 	sender  int           // rank that sends the block, as of the last step
 	own     [][]byte      // blocks of this processor that are not yet in the stream
 	agreed  []byte        // chain of the blocks that are in the stream
+	early   Message       // a block that came before this processor had its own, to be compared
 	took    time.Duration // of the last forward pass
 }
 
@@ -146,6 +147,12 @@ func (p *Processor) endBlock(ctx context.Context) error {
 	p.blocks++
 	p.last = one.Last
 	p.own = append(p.own, b)
+	if early := p.early; early.Block != nil {
+		p.early = Message{}
+		if err := p.differs(one.Number, b, early); err != nil {
+			return err
+		}
+	}
 	if p.OnBlock != nil {
 		if err := p.OnBlock(one, b); err != nil {
 			return err
@@ -182,16 +189,26 @@ func (p *Processor) block(m Message) error {
 	if m.Block == nil {
 		return nil
 	}
-	if len(p.own) == 0 || blockNumber(p.agreed, m.Block) != p.blocks-len(p.own) {
-		p.counted.Ignored[m.Rank]++ // damaged, early, or repeated
+	if k := p.blocks - len(p.own); len(p.own) > 0 && blockNumber(p.agreed, m.Block) == k {
+		if err := p.differs(k, p.own[0], m); err != nil {
+			return err
+		}
+		p.agreed = m.Block[len(m.Block)-chainBytes:]
+		p.own = p.own[1:]
+	} else if p.early.Block == nil && blockNumber(p.chain, m.Block) == p.blocks {
+		p.early = m
+	} else {
+		p.counted.Ignored[m.Rank]++ // damaged or repeated
+	}
+	return nil
+}
+
+// differs returns an error if a block on the bus is not this processor's own.
+func (p *Processor) differs(number int, own []byte, m Message) error {
+	if string(m.Block) == string(own) {
 		return nil
 	}
-	if string(m.Block) != string(p.own[0]) {
-		return fmt.Errorf("%w: block %d from processor %d differs from the block computed here from the same frames; one of the two processors is at fault", ErrWeights, p.blocks-len(p.own), m.Rank)
-	}
-	p.agreed = m.Block[len(m.Block)-chainBytes:]
-	p.own = p.own[1:]
-	return nil
+	return fmt.Errorf("%w: block %d from processor %d differs from the block computed here from the same frames; one of the two processors is at fault", ErrWeights, number, m.Rank)
 }
 
 // decided processes messages until the step is decided, and asks to go on without pairs that take too long.

@@ -22,7 +22,8 @@ ROUNDS, EVERY, FIRST = 80, 4, 12
 def job(rank, port, save, announced, path):
     job = test_tuner.Job(rank, 4, port, net=torch.nn.Linear(8, 3).double(), local=True)
     job.data = torch.utils.data.TensorDataset(torch.randn(1600, 8).double(), torch.zeros(1600, dtype=torch.int64), torch.arange(1600))
-    loader, took, began = job.loader(global_batch=160), [], time.perf_counter()
+    loader = torch.utils.data.DataLoader(job.data, batch_sampler=job.tuner.batches(1600, global_batch=160))
+    took, began = [], time.perf_counter()
     while len(took) < ROUNDS:
         for x, y, _ in job.tuner.steps(loader):
             if rank == 0 and announced and len(took) % EVERY == 0:
