@@ -123,20 +123,20 @@ func TestAnotherBlockStopsTheRun(t *testing.T) {
 	c := testConfig(2, 1, 64)
 	messages := story(c, 1, 0, func(int) float64 { return 1 })
 	w := drawn([]Tensor{{Name: "a", Shape: []int{5}, Std: 1}}, 1)
-	r, encoded := replicaFrom(t, c, w.Clone(), 10)
+	_, encoded := replicaFrom(t, c, w.Clone(), 10)
 	blocks, _ := play(t, encoded, w.Clone(), messages)
 	other := bytes.Clone(blocks[0])
 	other[len(other)-chainBytes-1] ^= 1
 	end := len(other) - chainBytes
 	copy(other[end:], chain(encoded[len(encoded)-chainBytes:], other[:end]))
 	for name, at := range map[string]int{"after the last frame": len(messages), "long before its own": 10} {
-		r, _ = replicaFrom(t, c, w.Clone(), 10)
+		r, _ := replicaFrom(t, c, w.Clone(), 10)
 		p := &Processor{Replica: r, Data: numbers{count: 10}, Bus: &script{messages: slices.Insert(slices.Clone(messages), at, Message{Rank: 1, Block: other})}}
 		if err := p.Run(t.Context()); !errors.Is(err, ErrWeights) || !strings.Contains(err.Error(), "block 0 from processor 1 differs") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	r, _ = replicaFrom(t, c, w.Clone(), 10)
+	r, _ := replicaFrom(t, c, w.Clone(), 10)
 	p := &Processor{Replica: r, Data: numbers{count: 10}, Bus: &script{messages: slices.Insert(slices.Clone(messages), 10, Message{Rank: 1, Block: blocks[0]})}}
 	if err := p.Run(t.Context()); err != nil {
 		t.Errorf("the right block, too early: %v", err)
