@@ -39,7 +39,7 @@ func TestNoPlan(t *testing.T) {
 	}
 	for want, o := range map[string]Options{
 		"replicas [7] times micro-batch (any) must divide the global batch [64]": {GlobalBatches: []int{64}, Replicas: []int{7}},
-		"memory is too small; with ": {GlobalBatches: []int{64}, Replicas: []int{1}, MostStages: 1, Shardings: []Sharding{Replicated}, Memory: 0.03},
+		"memory is too small; with 3 times":                                      {GlobalBatches: []int{64}, Replicas: []int{1}, MostStages: 1, Shardings: []Sharding{Replicated}, Memory: 0.03},
 	} {
 		job, err := NewJob(profile, topology, o)
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
@@ -96,10 +97,24 @@ func (g *Group) class(at string, catalogue *profile.Catalogue, p *badinput.Fault
 	case c.PerMachine < 1 || c.Count%c.PerMachine != 0:
 		p.Add(at+".per_machine", "is %d; must divide the %d devices", c.PerMachine, c.Count)
 	case c.Memory == 0:
-		p.Add(at+".memory", "is not known for %s; write it, for example memory: 40GiB", clip(c.Device))
+		p.Add(at+".memory", "is not known for %s; write it, for example memory: 40GiB%s", clip(c.Device), alike(catalogue, c.Device))
 	}
 	p.Within(at+".slowdown", c.Slowdown, 0.01, 100)
 	return c
+}
+
+// alike names the devices of the catalogue whose names begin as this one, in any spelling.
+func alike(catalogue *profile.Catalogue, device string) (text string) {
+	if catalogue == nil {
+		return ""
+	}
+	plain := strings.NewReplacer("-", "", "_", "", " ", "")
+	for _, d := range catalogue.Devices() {
+		if strings.HasPrefix(plain.Replace(d.Name), plain.Replace(strings.ToLower(cluster.Card(device)))) {
+			text += ", " + d.Name
+		}
+	}
+	return strings.Replace(text, ", ", "; or do you mean one of ", 1)
 }
 
 // level converts the link to a level of a topology.

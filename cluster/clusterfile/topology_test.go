@@ -5,6 +5,8 @@ import (
 	"math"
 	"strings"
 	"testing"
+
+	"evenkeel/cluster/profile"
 )
 
 const twoKinds = `
@@ -48,6 +50,7 @@ func TestBadTopologies(t *testing.T) {
 	for name, c := range map[string]struct{ file, want string }{
 		"no nodes":     {"nodes: []", "nodes: is empty"},
 		"memory":       {"nodes: [{device: x}]", "nodes[0].memory: is not known for x"},
+		"alike":        {"nodes: [{device: V100@1}]", "memory: 40GiB; or do you mean one of v100, v100-16g"},
 		"per machine":  {"nodes: [{device: x, memory: 1GiB, count: 6, per_machine: 4}]", "must divide the 6 devices"},
 		"twice":        {"nodes: [{device: x, memory: 1GiB}, {device: x, memory: 2GiB}]", "nodes[1].device: is x, which another group has"},
 		"no switch":    {"nodes: [{device: x, memory: 1GiB, switch: s}]", "nodes[0].switch: is s; there is no such switch"},
@@ -58,7 +61,7 @@ func TestBadTopologies(t *testing.T) {
 		"size":         {"nodes: [{device: x, memory: 1GiB, inside: {bandwidth: {big: 1GB/s}}}]", "has a size that"},
 		"rate":         {"nodes: [{device: x, memory: 1GiB, inside: {bandwidth: {1MiB: fast}}}]", "write a bandwidth with its unit"},
 	} {
-		_, err := ReadTopology(strings.NewReader(c.file), "t.yaml", nil)
+		_, err := ReadTopology(strings.NewReader(c.file), "t.yaml", profile.Embedded())
 		if !errors.Is(err, ErrFile) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "t.yaml:") {
 			t.Errorf("%s: %v", name, err)
 		}

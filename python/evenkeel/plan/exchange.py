@@ -76,8 +76,9 @@ class LayerValues:
     def _scatter(self):
         buffer = self._padded(self._buffer())
         chunks = buffer.view(self.members, -1)
-        for k in range(self.members):  # not every version of gloo has reduce-scatter
-            dist.reduce(chunks[k], dist.get_global_rank(self.exchange, k), group=self.exchange)
+        # Not every version of gloo has reduce-scatter.
+        for work in [dist.reduce(chunks[k], dist.get_global_rank(self.exchange, k), group=self.exchange, async_op=True) for k in range(self.members)]:
+            work.wait()
         self.summed += chunks[tensor.rank(self.exchange)]
         self.gradients.zero_()
 

@@ -119,8 +119,8 @@ def _measure(args, s, layer, values, b, dtype, last, group):
         if group is not None:
             dist.all_reduce(more, dist.ReduceOp.MAX, group=group)  # all go on or stop together
     times = times[1:]  # the first one warms up
-    middle = [sorted(t[k] for t in times)[len(times) // 2] for k in range(4)]
-    return middle[:3] + [kept, min(middle[3], middle[0]) if core else 0, min(again, kept)]
+    mean = [sum(t[k] for t in times) / len(times) for k in range(4)]  # an iteration is a sum of passes, those that wait for others included
+    return mean[:3] + [kept, min(mean[3], mean[0]) if core else 0, min(again, kept)]
 
 
 def _kept(forward, others):
@@ -139,11 +139,12 @@ def _kept(forward, others):
 
 
 def _link(rank, ranks):
-    """Latency and bytes per second between rank 0 and the last rank: medians over round trips."""
-    seconds, large = {}, 1 << 22
+    """Latency and bytes per second between rank 0 and the last rank: means over round trips and all-reduces, of two transfers each."""
+    seconds, large, rounds = {}, 1 << 22, 30
+    pair = dist.new_group([0, ranks - 1])
     for size in (8, large):
-        x, all = torch.zeros(size // 4), []
-        for _ in range(30):
+        x, y, took = torch.zeros(size // 4), torch.zeros(size // 2), 0.0
+        for round in range(rounds + 1):
             dist.barrier()
             begun = time.perf_counter()
             if rank == 0:
@@ -152,8 +153,10 @@ def _link(rank, ranks):
             elif rank == ranks - 1:
                 dist.recv(x, 0)
                 dist.send(x, 0)
-            all.append((time.perf_counter() - begun) / 2)
-        seconds[size] = sorted(all)[len(all) // 2]
+            if rank in (0, ranks - 1):
+                dist.all_reduce(y, group=pair)
+            took += time.perf_counter() - begun if round else 0  # the first one connects
+        seconds[size] = took / rounds / 4
     return seconds[8], large / max(seconds[large] - seconds[8], seconds[large] / 10)
 
 

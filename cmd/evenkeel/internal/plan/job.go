@@ -52,6 +52,9 @@ func (f *inputFlags) read(o *planner.Options) (*layerprofile.Profile, *cluster.T
 	if f.Sequence != nil {
 		o.Sequence, o.Unsequenced = *f.Sequence, !*f.Sequence
 	}
+	if f.Model != "" && (f.Profile != "" || f.Cluster == "") {
+		return nil, nil, badinput.Errorf("--model: needs --cluster, and stands instead of --profile")
+	}
 	if f.Profile != "" {
 		if p, err = layerprofile.Load(f.Profile); err != nil {
 			return nil, nil, cli.FileError(err)
@@ -85,9 +88,6 @@ func (f *inputFlags) read(o *planner.Options) (*layerprofile.Profile, *cluster.T
 
 // estimate makes the layer profile of the model on the devices of the cluster.
 func (f *inputFlags) estimate(t *cluster.Topology, s costmodel.States) (*layerprofile.Profile, error) {
-	if f.Profile != "" || f.Cluster == "" {
-		return nil, badinput.Errorf("--model: needs --cluster, and stands instead of --profile")
-	}
 	m, err := estimate.Load(f.Model)
 	if err != nil {
 		return nil, cli.FileError(err)
