@@ -148,6 +148,7 @@ class TestBatchLoader(unittest.TestCase):
                                      ("sample 1 has a length of 2 and a cost of nan", [1, 2, 1, 1], {"cost": lambda n: numpy.where(n == 2, numpy.nan, n)}),
                                      ("rank 0 has 0", None, {"speeds": [0]}),
                                      ("speeds: 2 of them", [1] * 4, {"speeds": [1, 2]}), ("rank 0 has 0", [1] * 4, {"speeds": [0]}), ("batch_size", [1] * 4, {"batch_size": 2}),
+                                     ("in_order", [1] * 4, {"in_order": False}), ("rank 1 holds 4, less than the shortest sample, 5", [5, 6, 7, 8], {"ranks": 3, "memory": [9, 4, 8]}),
                                      ("equal or free", [1] * 4, {"counts": "even"}), ("global_batch 0", [1] * 4, {"global_batch": 0})):
             with self.assertRaisesRegex(ScheduleError, words):
                 BatchLoader(range(4), lengths, **{"global_batch": 2, "rank": 0, "ranks": 1, **more})
@@ -161,6 +162,7 @@ class TestBatchLoader(unittest.TestCase):
         self.assertEqual([len(r) for r in got], [1] * 4)
         self.assertEqual(sorted(r[0].weight for r in got), [0] + [4 / 3] * 3)
         self.assertEqual([r[0].samples for r in got if r[0].idle], [[0]])  # the shortest
+        self.loaders(2, [5, 6, 7], 3, memory=[9, 5])  # which the second rank holds
 
 
 class TestCosts(unittest.TestCase):
@@ -418,6 +420,17 @@ class TestRanks(unittest.TestCase):
             with open(path) as f:
                 state = json.load(f)
             processes.run(self, 3, lambda rank, port: child(rank, port, 3, state))
+
+    def test_late_idle(self):
+        """A micro-batch without work has the shortest sample that the rank has processed, not the first of the epoch, which may be too long."""
+        loader = BatchLoader([torch.ones(n) for n in LENGTHS], None, 2, rank=0, ranks=1, micro_batches=3, seed=2, collate_fn=list)
+        seen = []
+        for b in loader:
+            seen += [] if b.idle else b.samples
+            self.assertEqual([len(x) for x in b.data], [LENGTHS[i] for i in b.samples])
+            if b.idle:
+                self.assertEqual(LENGTHS[b.samples[0]], min(LENGTHS[i] for i in seen))
+        self.assertEqual(sorted(seen), list(range(len(LENGTHS))))
 
     def test_fsdp2_with_free_counts(self):
         with self.assertRaisesRegex(ScheduleError, "counts=.equal"):
