@@ -124,6 +124,30 @@ class TestBatchLoader(unittest.TestCase):
                     rest = {s: sorted(i for r in own for b in r if not b.idle for i in b.samples) for s, own in steps(again).items()}
                     self.assertEqual(rest, {s: x for s, x in whole.items() if s > stop})
 
+    def test_random(self):
+        """Random jobs, gone on with after any step by other ranks, speeds and memories: each sample once, in its step, and no micro-batch above the memory."""
+        r = numpy.random.RandomState(1)
+        for _ in range(10):
+            lengths, batch, at, seen = r.lognormal(3, 1, r.randint(1, 60)).astype(int) + 1, int(r.randint(1, 30)), 0, []
+            while at < -(-len(lengths) // batch):
+                ranks, packed = r.randint(1, 5), bool(r.randint(2))
+                memory = (lengths.max() * r.uniform(.2, 3, ranks)).clip(lengths.min())
+                memory[r.randint(ranks)] = lengths.max() * r.randint(1, 3)
+                loaders = self.loaders(ranks, lengths, batch, memory=memory, packed=packed, speeds=r.uniform(.2, 2, ranks), counts=r.choice(["equal", "free"]),
+                                       micro_batches=r.randint(1, 4), fixed=r.choice([0.0, 50.0]))
+                for loader in loaders:
+                    loader.load_state_dict({**loader.state_dict(), "step": at})
+                stop = at + r.randint(1, 4)
+                for k, of in steps(loaders).items():
+                    for limit, b in ((limit, b) for limit, own in zip(memory, of) for b in own):
+                        n = lengths[b.samples]
+                        self.assertLessEqual(n.sum() if packed else len(n) * n.max(), limit)
+                    if at <= k < stop:
+                        seen.append(sorted(i for own in of for b in own if not b.idle for i in b.samples))
+                        self.assertEqual(seen[-1], sorted(loaders[0].step_samples(k)))
+                at = stop
+            self.assertEqual(sorted(sum(seen, [])), list(range(len(lengths))))
+
     def test_even(self):
         """Ranks of unequal speed finish together; with equal speeds given, the slow one would take twice as long."""
         def cost(n):
