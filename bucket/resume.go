@@ -112,7 +112,8 @@ func (p *Plan) cutPart(left *Schedule, part *Part, s State) (*Schedule, error) {
 	out, q := &Schedule{Ranks: part.Ranks, Steps: []uint32{0}, plan: p}, p
 	if len(left.lengths) > 0 {
 		if left.at != nil || !slices.Equal(part.Speeds, p.Speeds) { // not the whole epoch, for the plan's own ranks
-			f, err := p.Config, error(nil)
+			var err error
+			f := p.Config
 			f.Ranks, f.Speeds = len(part.Speeds), part.Speeds
 			if q, err = Make(left.lengths, p.given, f); err != nil {
 				return nil, err
