@@ -30,7 +30,7 @@ func searchAnchors(hist []uint32, c Cost, best []int, slack float64) []float64 {
 	if slack <= 0 {
 		return []float64{longest} // shorter anchors would not help
 	}
-	least := work(hist, c, best, nil)
+	least := work(hist, c, best, []float64{math.Inf(1)})
 	low, high := 1.0, longest/records[0]*(1+1e-9)
 	found := ladder(records, high)
 	if work(hist, c, best, found) <= least*(1+slack) {
@@ -65,13 +65,10 @@ func ladder(records []float64, factor float64) (out []float64) {
 
 // work is the time of all samples in full batches, on one rank.
 func work(hist []uint32, c Cost, best []int, anchors []float64) (sum float64) {
-	for l, n := range hist {
-		if n > 0 {
-			b := best[l]
-			if anchors != nil && b > fewSamples {
-				b = within(c, l, b, anchorOf(anchors, c.Seconds(l, b)))
-			}
-			sum += float64(n) * c.Seconds(l, b) / float64(b)
+	for l, limit := range targets(hist, c, best, anchors) {
+		if hist[l] > 0 {
+			b := within(c, l, best[l], limit)
+			sum += float64(hist[l]) * c.Seconds(l, b) / float64(b)
 		}
 	}
 	return sum

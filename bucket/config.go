@@ -37,11 +37,11 @@ type Config struct {
 	Read *Reading `json:"read,omitempty"` // how the lengths were read from their file; nil: without options
 }
 
-// Reading says how a file of lengths is read, as lengthfile.Options.
+// Reading says how a file of lengths is read.
 type Reading struct {
-	Column string  `json:"column,omitempty"`
-	Pair   string  `json:"pair,omitempty"`
-	Scale  float64 `json:"scale,omitempty"`
+	Column string  `json:"column,omitempty"` // the name of a CSV column, or its number from 1; two are joined by a comma; "": the only one
+	Pair   string  `json:"pair,omitempty"`   // how two columns are combined: "sum" (or ""), "max" or "product", the patches of an image
+	Scale  float64 `json:"scale,omitempty"`  // multiplies each number, which is then rounded up; 0 is 1, and then a fraction is an error
 }
 
 // complete sets defaults and refuses invalid settings.

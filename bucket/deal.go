@@ -9,9 +9,8 @@ import (
 
 // cut is a batch before it has a rank.
 type cut struct {
-	start, count uint32
-	longest      uint32  // to which it is padded
-	seconds      float64 // divided by the share of its class
+	Batch
+	seconds float64 // divided by the share of its class
 }
 
 // dealer cuts an ordered epoch into batches that last about as long as an anchor duration, and combines batches that end together into steps. It
@@ -72,7 +71,7 @@ func (d *dealer) cut() {
 	d.cuts = make([][]cut, len(d.classes))
 	before := make([]int, len(d.classes))
 	shift := d.r.Float64()
-	for pos := d.o.batched(); pos > 0; d.cycles++ {
+	for pos := d.o.start[d.group+1]; pos > 0; d.cycles++ {
 		begin, turn := pos, 0
 		for k := range d.cuts {
 			before[k] = len(d.cuts[k])
@@ -104,7 +103,7 @@ func (d *dealer) cut() {
 				}
 				turn++
 				pos -= n
-				d.cuts[k] = append(d.cuts[k], cut{uint32(pos), uint32(n), uint32(longest), d.cost.Seconds(longest, n) / class.share})
+				d.cuts[k] = append(d.cuts[k], cut{Batch{Start: uint32(pos), Count: uint32(n), longest: uint32(longest)}, d.cost.Seconds(longest, n) / class.share})
 			}
 		}
 	}
@@ -114,7 +113,7 @@ func (d *dealer) cut() {
 // batch is shorter than the longest of its class by more than the tolerance.
 func (d *dealer) windows() {
 	for _, c := range d.cuts {
-		slices.SortFunc(c, func(a, b cut) int { return cmp.Or(cmp.Compare(b.seconds, a.seconds), cmp.Compare(a.start, b.start)) })
+		slices.SortFunc(c, func(a, b cut) int { return cmp.Or(cmp.Compare(b.seconds, a.seconds), cmp.Compare(a.Start, b.Start)) })
 	}
 	near := func(from, to int) bool { // whether step to may be in a window that begins with step from
 		for k, class := range d.classes {
@@ -146,8 +145,8 @@ func (d *dealer) assemble(out *Schedule) {
 		for k, class := range d.classes {
 			for j, slot := range class.slots {
 				if at := i*len(class.slots) + j; i < d.cycles && at < len(d.cuts[k]) {
-					c := d.cuts[k][at]
-					step[slot] = Batch{c.start, c.count, uint32(d.ranks[slot]), c.longest}
+					step[slot] = d.cuts[k][at].Batch
+					step[slot].Rank = uint32(d.ranks[slot])
 				}
 			}
 		}

@@ -10,21 +10,15 @@ import (
 	"evenkeel/bucket/stepcost"
 )
 
-// MaxLength is the largest length of a sample. A histogram has an entry for each length
-// up to the longest, so this bounds memory.
+// MaxLength is the largest length of a sample. A histogram has an entry for each length up to the longest, so this bounds memory.
 const MaxLength = stepcost.MaxLength
 
-// Lengths is one length per sample, 1 to MaxLength, in the data set's order: 4 bytes a
-// sample. Package lengthfile reads them.
+// Lengths is one length per sample, 1 to MaxLength, in the data set's order. Package lengthfile reads them.
 type Lengths []uint32
 
-// Histogram counts samples per length: entry n is the number of samples of length n.
+// Histogram counts samples per length: entry n is the number of samples of length n. There must be one sample.
 func (l Lengths) Histogram() []uint32 {
-	var longest uint32
-	for _, v := range l {
-		longest = max(longest, v)
-	}
-	n := make([]uint32, longest+1)
+	n := make([]uint32, slices.Max(l)+1)
 	for _, v := range l {
 		n[v]++
 	}

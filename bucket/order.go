@@ -23,7 +23,7 @@ func scramble(z uint64) uint64 {
 // keys say how an epoch is ordered: by group, and at random within each group.
 type keys struct {
 	seed, epoch uint64
-	salt        uint64 // a hash of both, for the random numbers that move lengths
+	salt        uint64 // a hash of both
 	groups      int    // the last one holds the samples that are left out
 	limit       uint32 // longer samples are cut to this length
 	group       func(position int, length uint32) int
@@ -60,9 +60,6 @@ func newOrder(l []uint32, k keys) *order {
 	return o
 }
 
-// batched is the number of samples, without those that are left out.
-func (o *order) batched() int { return o.start[len(o.start)-2] }
-
 // fill sorts all samples with a counting sort. It is stable: before the shuffle, a group has its samples in the order of the data set.
 func (o *order) fill(l []uint32) {
 	o.index = make([]uint32, len(l))
@@ -73,17 +70,11 @@ func (o *order) fill(l []uint32) {
 		at[g]++
 	}
 	for g := range o.groups {
-		o.shuffle(g, o.index[o.start[g]:o.start[g+1]])
-	}
-}
-
-// shuffle is a Fisher-Yates shuffle.
-func (o *order) shuffle(g int, samples []uint32) {
-	r := rand.NewPCG(o.seed, mix(o.epoch, uint64(g)+1))
-	for i := uint64(len(samples)); i > 1; i-- {
-		// Lemire, Fast random integer generation in an interval, 2019, without the
-		// rejection: the bias is below 2^-32.
-		j := (r.Uint64() >> 32 * i) >> 32
-		samples[i-1], samples[j] = samples[j], samples[i-1]
+		// A Fisher-Yates shuffle, by Lemire, Fast random integer generation in an interval, 2019, without the rejection: the bias is below 2^-32.
+		r, samples := rand.NewPCG(o.seed, mix(o.epoch, uint64(g)+1)), o.index[o.start[g]:o.start[g+1]]
+		for i := uint64(len(samples)); i > 1; i-- {
+			j := (r.Uint64() >> 32 * i) >> 32
+			samples[i-1], samples[j] = samples[j], samples[i-1]
+		}
 	}
 }

@@ -46,11 +46,10 @@ func (p *Plan) Bind(l Lengths) error {
 	if err != nil {
 		return err
 	}
-	if err := p.prepare(l, c); err != nil {
-		return err
+	if err = p.prepare(l, c); err == nil {
+		p.aim()
 	}
-	p.aim()
-	return nil
+	return err
 }
 
 // prepare derives what is not in the file.
@@ -64,11 +63,10 @@ func (p *Plan) prepare(l Lengths, c Cost) error {
 	if err := p.checkLimits(l); err != nil {
 		return err
 	}
-	if err := p.fit(); err != nil {
-		return err
+	if err = p.fit(); err == nil {
+		p.best, p.rate = efficient(p.hist, p.cost)
 	}
-	p.best, p.rate = efficient(p.hist, p.cost)
-	return nil
+	return err
 }
 
 // fit finds the longest length that fits into a batch. As the plan says, it refuses longer samples, truncates them to that length or drops them.
@@ -168,13 +166,6 @@ func (p *Plan) StepSize() (samples, tokens float64) {
 	return samples / steps, tokens / steps
 }
 
-// rest plans the rest of an epoch for other ranks, with the same costs.
-func (p *Plan) rest(l Lengths, speeds []float64) (*Plan, error) {
-	f := p.Config
-	f.Ranks, f.Speeds = len(speeds), speeds
-	return Make(l, p.given, f)
-}
-
 // bands are up to twelve ranges of lengths of about equal work.
 func (p *Plan) bands() (out []Band) {
 	for _, u := range boundaries(p.hist, p.rate, 12) {
@@ -241,15 +232,13 @@ func (d device) most(length int, share float64) int {
 // occurring length L >= l, and costs at least the least of these. A step lasts s; in it a rank does at most s times its speed of work. So the
 // epoch lasts at least the sum over all samples, divided by the sum of the speeds.
 func bound(hist []uint32, rate, speeds []float64) float64 {
-	speed, sum, least := 0.0, 0.0, 0.0
+	speed, sum, least := 0.0, 0.0, math.Inf(1)
 	for _, v := range speeds {
 		speed += v
 	}
 	for l, n := range slices.Backward(hist) {
 		if n > 0 {
-			if least == 0 || rate[l] < least {
-				least = rate[l]
-			}
+			least = min(least, rate[l])
 			sum += float64(n) * least
 		}
 	}

@@ -109,12 +109,13 @@ func (p *Plan) parts(s State) ([]Part, error) {
 
 // cutPart cuts what is left for the group of a part. It checks the checksum of the plan in the part, or sets it.
 func (p *Plan) cutPart(left *Schedule, part *Part, s State) (*Schedule, error) {
-	out := &Schedule{Ranks: part.Ranks, Steps: []uint32{0}, plan: p}
+	out, q := &Schedule{Ranks: part.Ranks, Steps: []uint32{0}, plan: p}, p
 	if len(left.lengths) > 0 {
-		q := p
 		if left.at != nil || !slices.Equal(part.Speeds, p.Speeds) { // not the whole epoch, for the plan's own ranks
 			var err error
-			if q, err = p.rest(left.lengths, part.Speeds); err != nil {
+			f := p.Config
+			f.Ranks, f.Speeds = len(part.Speeds), part.Speeds
+			if q, err = Make(left.lengths, p.given, f); err != nil {
 				return nil, err
 			}
 		}
@@ -144,15 +145,10 @@ func (s *Schedule) after(steps int) *Schedule {
 	}
 	out := &Schedule{plan: s.plan, before: s.before + steps, Skipped: s.Skipped, at: []uint32{}}
 	for i, v := range s.lengths {
-		if gone[i] || s.plan.skips(v) {
-			continue
-		}
-		out.lengths = append(out.lengths, v)
-		if s.at == nil {
-			out.at = append(out.at, uint32(i))
-		} else {
-			out.at = append(out.at, s.at[i])
+		if !gone[i] && !s.plan.skips(v) {
+			out.lengths, out.at = append(out.lengths, v), append(out.at, uint32(i))
 		}
 	}
+	out.at = s.named(out.at)
 	return out
 }

@@ -1,8 +1,6 @@
 package bucket
 
-// Batch is what one rank computes at once: Count samples from position Start of the
-// epoch's order. Rank comes beside; a rank may have several batches in a step, which it
-// computes one after another, accumulating gradients.
+// Batch is what one rank computes at once: Count samples from position Start of the epoch's order. A rank may have several in a step.
 type Batch struct {
 	Start, Count uint32
 	Rank         uint32
@@ -14,8 +12,7 @@ type Schedule struct {
 	Ranks   int
 	Steps   []uint32
 	Batches []Batch
-	// Skipped counts the samples that no batch can hold, left out on request.
-	Skipped int
+	Skipped int // samples that no batch can hold, left out on request
 
 	plan                    *Plan
 	lengths                 Lengths

@@ -1,6 +1,7 @@
 package bucket
 
 import (
+	"cmp"
 	"slices"
 
 	"evenkeel/internal/badinput"
@@ -94,10 +95,7 @@ func Judge(l Lengths, steps [][]RankBatch, c Cost, speeds []float64, limit int) 
 				if int(i) >= len(l) {
 					return Score{}, badinput.Errorf("step %d: sample %d of %d", step, i, len(l))
 				}
-				n := int(l[i])
-				if limit > 0 {
-					n = min(n, limit)
-				}
+				n := min(int(l[i]), cmp.Or(limit, MaxLength))
 				longest, s.tokens = max(longest, n), s.tokens+float64(n)
 				if samples++; !seen[i] {
 					seen[i] = true

@@ -131,30 +131,25 @@ func (u *cutter) all(at int, ranks []int) (piece, bool) {
 // bins are those of a cut. sort: among ranks alike, those that last longest share a slot.
 func (u *cutter) bins(counts []int, sort bool) [][]int {
 	type bin struct {
-		cost    float64
-		at      int
-		samples []int
+		like, at int // the first rank alike
+		cost     float64
+		samples  []int
 	}
-	own, out, at := map[[2]float64][]bin{}, make([][]int, len(counts)), 0
+	bins, out, at := make([]bin, len(counts)), make([][]int, len(counts)), 0
 	for k, count := range counts {
 		r := u.quick[k%u.ranks]
-		b := bin{at: k/u.ranks*u.ranks + r, samples: slices.Clone(u.order[at : at+count])}
+		like := slices.IndexFunc(u.quick, func(q int) bool { return u.v[q] == u.v[r] && u.m[q] == u.m[r] })
+		bins[k] = bin{like: like, at: k/u.ranks*u.ranks + r, samples: slices.Clone(u.order[at : at+count])}
 		if count > 0 && sort {
-			b.cost = u.c[at] * float64(count)
+			bins[k].cost = u.c[at] * float64(count)
 		}
-		own[[2]float64{u.v[r], u.m[r]}] = append(own[[2]float64{u.v[r], u.m[r]}], b)
 		at += count
 	}
-	for _, bins := range own {
-		places := make([]int, len(bins))
-		for k, b := range bins {
-			places[k] = b.at
-		}
-		slices.Sort(places)
-		slices.SortFunc(bins, func(p, q bin) int { return cmp.Or(cmp.Compare(q.cost, p.cost), p.at-q.at) })
-		for k, b := range bins {
-			out[places[k]] = b.samples
-		}
+	slices.SortFunc(bins, func(p, q bin) int { return cmp.Or(p.like-q.like, p.at-q.at) })
+	places := slices.Clone(bins)
+	slices.SortStableFunc(bins, func(p, q bin) int { return cmp.Or(p.like-q.like, cmp.Compare(q.cost, p.cost)) })
+	for k, b := range bins {
+		out[places[k].at] = b.samples
 	}
 	return out
 }

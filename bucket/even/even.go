@@ -45,10 +45,9 @@ func Partition(costs, speeds []float64, o Options) ([][][]int, error) {
 	var best [][]int
 	for ; ; b.steps++ {
 		took, ok := b.divide()
-		if ok && best != nil && took >= least*(1-worth) {
+		if ok && took >= least*(1-worth) {
 			break
-		}
-		if ok {
+		} else if ok {
 			least, best = took, b.members
 		}
 		if o.Memory == nil || ok && b.steps >= len(costs) {
@@ -139,10 +138,9 @@ func (b *batch) room(bin int) float64  { return b.m[bin%b.ranks] }
 func (b *batch) divide() (least float64, ok bool) {
 	var starts [][][]int
 	var best [][]int
-	switch {
-	case b.Padded:
+	if b.Padded {
 		starts = b.cut()
-	case b.place():
+	} else if b.place() {
 		starts = [][][]int{b.members}
 	}
 	for _, b.members = range starts {
@@ -220,10 +218,8 @@ func (b *batch) units() int {
 
 // samples of a unit.
 func (b *batch) samples(unit int) (n int) {
-	for k := range b.members {
-		if b.unit(k) == unit {
-			n += len(b.members[k])
-		}
+	for k := unit; k < len(b.members); k += b.units() {
+		n += len(b.members[k])
 	}
 	return n
 }
@@ -251,9 +247,8 @@ func (b *batch) result() [][][]int {
 	for r := range out {
 		own := [][]int{}
 		for k := r; k < len(b.members); k += b.ranks {
-			m := append([]int{}, b.members[k]...)
-			if slices.Sort(m); len(m) > 0 || !b.Free {
-				own = append(own, m)
+			if m := b.members[k]; len(m) > 0 || !b.Free {
+				own = append(own, append([]int{}, slices.Sorted(slices.Values(m))...))
 			}
 		}
 		if b.Free && !b.Padded {
@@ -291,9 +286,7 @@ func (b *batch) price(samples []int, x []float64) (total float64) {
 		}
 		return float64(len(samples)) * total
 	}
-	samples = slices.Clone(samples)
-	slices.Sort(samples)
-	for _, i := range samples {
+	for _, i := range slices.Sorted(slices.Values(samples)) {
 		total += x[i]
 	}
 	return total

@@ -20,16 +20,7 @@ import (
 )
 
 // Options say how to read a file of lengths.
-type Options struct {
-	// Column is the name of a CSV column, or its number from 1; "": the only column. Two columns are joined by a comma.
-	Column string
-	// Pair says how two columns are combined: "sum" (or ""), if the model reads both as one sequence, "max", if both are padded to the
-	// longer one, or "product", the patches of an image.
-	Pair string
-	// Scale multiplies each number, which is then rounded up: 100 for frames of 10 ms
-	// from seconds. 0 is 1, and then a fraction is an error.
-	Scale float64
-}
+type Options bucket.Reading
 
 // maxSamples is the largest number of samples: positions are 32 bits wide.
 const maxSamples = math.MaxUint32
@@ -49,8 +40,12 @@ func Read(r io.Reader, name string, o Options) (bucket.Lengths, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	if err := skipMark(b, name); err != nil {
-		return nil, err
+	mark, _ := b.Peek(3)
+	switch {
+	case bytes.HasPrefix(mark, []byte{0xff, 0xfe}), bytes.HasPrefix(mark, []byte{0xfe, 0xff}):
+		return nil, badinput.Errorf("%s: text in UTF-16; write it as UTF-8", name)
+	case bytes.Equal(mark, []byte{0xef, 0xbb, 0xbf}):
+		_, _ = b.Discard(3) // it was peeked
 	}
 	t := &textReader{b: b, rows: csv.NewReader(b), name: name, o: o} // rows reads from b itself, so both can go on in turn
 	t.rows.FieldsPerRecord, t.rows.TrimLeadingSpace, t.rows.ReuseRecord = -1, true, true
@@ -71,18 +66,6 @@ func Read(r io.Reader, name string, o Options) (bucket.Lengths, error) {
 		return nil, badinput.Errorf("%s: no lengths", name)
 	}
 	return t.out, nil
-}
-
-// skipMark passes over a byte order mark of UTF-8; other encodings are an error.
-func skipMark(b *bufio.Reader, name string) error {
-	mark, _ := b.Peek(3)
-	switch {
-	case bytes.Equal(mark, []byte{0xef, 0xbb, 0xbf}):
-		_, _ = b.Discard(3) // it was peeked
-	case len(mark) >= 2 && (mark[0] == 0xff && mark[1] == 0xfe || mark[0] == 0xfe && mark[1] == 0xff):
-		return badinput.Errorf("%s: text in UTF-16; write it as UTF-8", name)
-	}
-	return nil
 }
 
 // textReader is the state of reading a file.

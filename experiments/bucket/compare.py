@@ -14,14 +14,15 @@ evenkeel's plans get the largest mixing with which neither is more than with the
 BatchLoader gets the same number of samples and micro-batches, or tokens. Beside ODB, whose lengths are known late, stands BatchLoader, too, with as many
 samples a step as ODB's have. A + marks where no plan is as random: the most random one stands there. Each step adds the exchange of gradients: 0, 5 or 20% of a full batch of the median length.
 
---real: three ranks on a small transformer; times are those of this machine's processor (one thread), of each batch's shape, in random order, the least of
-three. evenkeel knows a fit to trials of other shapes; the limits on memory are 2,048 padded tokens."""
+--real: three ranks on a small transformer; times are those of this machine's processor (one thread), of each batch's shape, or of its documents if it is packed,
+in random order, the least of three. evenkeel and prime-rl know a fit to trials of other shapes; the limits on memory are 2,048 tokens."""
 
 import argparse
 import functools
 import importlib.metadata
 import itertools
 import json
+import math
 import os
 import random
 import subprocess
@@ -78,7 +79,7 @@ class Epoch:
             raise SystemExit("a sample is lost")
 
     def shapes(self):
-        return [(int(self.lengths[b].max()), len(b)) for b in itertools.chain.from_iterable(itertools.chain.from_iterable(self.steps))]
+        return [tuple(sorted(self.lengths[b].tolist())) if self.packed else (int(self.lengths[b].max()), len(b)) for b in itertools.chain.from_iterable(itertools.chain.from_iterable(self.steps))]
 
     def fits(self, device):
         return not self.exceeding(device)
@@ -88,7 +89,9 @@ class Epoch:
 
     def time(self, device, speeds, exchange=0.0):
         def batch(b):
-            return device.fixed + float(device.cost(self.lengths[b]).sum()) if self.packed else device.seconds(int(self.lengths[b].max()), len(b))
+            if not self.packed:
+                return device.seconds(int(self.lengths[b].max()), len(b))
+            return device.timed.get(tuple(sorted(self.lengths[b].tolist()))) or device.fixed + float(device.cost(self.lengths[b]).sum())
 
         took = exchange * len(self.steps)
         for ranks in self.steps:
@@ -262,7 +265,7 @@ def compare(lengths, device, speeds, packer, finer):
         plans, bound = planned(lengths, device, speeds, folder, finer)
     limits = device.limits(lengths)
     rules = {
-        "lhotse": (lhotse, [(float(device.memory * x), k, float(device.bend)) for x in (.3, .5, .6, .7, .8, .9) for k in (30, 100)]),
+        "lhotse": (lhotse, [(float(device.memory * x), k, None if device.bend == math.inf else float(device.bend)) for x in (.3, .5, .6, .7, .8, .9) for k in (30, 100)]),
         "fairseq, grouped": (fairseq, limits),
         "group_by_length": (grouped, [device.cap(int(lengths.max()))]),
         "ODB": (odb, [(limit, w) for limit in limits[1:] for w in (1024, len(lengths))]),
@@ -294,10 +297,15 @@ def compare(lengths, device, speeds, packer, finer):
     own = Epoch(lengths, random_batches(device, speeds, lengths, 32, 1, micro_batches=4)[0])
     out["transformers"] = [(peer, own, x) for x in exchange]
     if packer:
-        parts, steps = random_batches(device, speeds, lengths, 32, 1, memory=device.memory, packed=True)
-        peer = Epoch(lengths, [[[samples[m] for m in own] for own in packer(lengths[samples].tolist(), ranks)] for samples in steps], packed=True)
-        out["prime-rl"] = [(peer, Epoch(lengths, parts, packed=True), x) for x in exchange]
+        out["prime-rl"] = [(*packs(lengths, device, speeds, packer), x) for x in exchange]
     return out, bound
+
+
+def packs(lengths, device, speeds, packer):
+    """prime-rl's epoch and evenkeel's, of the same random steps."""
+    parts, steps = random_batches(device, speeds, lengths, 32, 1, memory=device.memory, packed=True)
+    peer = [[[samples[m] for m in own] for own in packer(lengths[samples].tolist(), len(speeds))] for samples in steps]
+    return Epoch(lengths, peer, packed=True), Epoch(lengths, parts, packed=True)
 
 
 def table(heads, rows):
@@ -343,38 +351,57 @@ def real(args):
     import torch
     torch.set_num_threads(1)
     torch.manual_seed(1)
-    layer = torch.nn.TransformerEncoderLayer(64, 4, 256, batch_first=True)
-    model = torch.nn.Sequential(torch.nn.Embedding(100, 64), torch.nn.TransformerEncoder(layer, 2), torch.nn.Linear(64, 100))
+    linear = torch.nn.Linear
+    embedding, head, layers = torch.nn.Embedding(100, 64), linear(64, 100), [[linear(64, 192), linear(64, 64), linear(64, 256), linear(256, 64)] for _ in range(2)]
+    parameters = [p for m in (embedding, head, *sum(layers, [])) for p in m.parameters()]
 
-    def step(length, batch):
-        model(torch.zeros(batch, length, dtype=torch.long)).square().mean().backward()
-        model.zero_grad()
+    def step(*shape):
+        """Of (length, batch), or packed of documents of these lengths."""
+        packed = len(shape) == 1
+        x = embedding(torch.zeros((1, sum(shape[0])) if packed else shape[::-1], dtype=torch.long))
+        for qkv, out, up, down in layers:
+            each = [part.unflatten(2, (3, 4, 16)).permute(2, 0, 3, 1, 4) for part in qkv(x).split(list(shape[0]) if packed else shape[0], 1)]
+            x = torch.layer_norm(x + out(torch.cat([torch.nn.functional.scaled_dot_product_attention(*e).transpose(1, 2).flatten(2) for e in each], 1)), (64,))
+            x = torch.layer_norm(x + down(up(x).relu()), (64,))
+        head(x).square().mean().backward()
+        for p in parameters:
+            p.grad = None
 
-    def timed(length, batch):
+    def timed(*shape):
         begun = time.process_time()
-        step(length, batch)
+        step(*shape)
         return time.process_time() - begun
 
     speeds, rows = [1.0] * 3, {}
-    for kind in ("lognormal .8", "pareto 1.05"):
+    kinds = [args.set] if args.set else ["lognormal .8", "pareto 1.05"]
+    for kind in kinds:
         r = random.Random(1)
         lengths = numpy.array([max(8, min(1024, int(SETS[kind](r) / 8))) for _ in range(args.samples)])
-        trials = [(n, b, min(timed(n, b) for _ in range(3)), None) for n in sorted({*numpy.quantile(lengths, (.1, .3, .5, .7, .9)).astype(int).tolist(), int(lengths.max())})
-                  for b in sorted({1, max(1, 1000 // n), max(1, 2048 // n)})]
-        costs = Costs(trials)
-        print(f"# {kind}: {costs!r}", flush=True)
-        device, guess = (Device(*costs.weights, 2048, 1e9) for _ in range(2))
-        found, bound = compare(lengths, device, speeds, None, args.finer)
-        shapes = sorted({s for cells in found.values() for peer, own, _ in cells for e in (peer, own) for s in e.shapes()})
-        print(f"# {len(shapes)} shapes, predicted {sum(device.seconds(*s) for s in shapes):.0f} s", flush=True)
-        for _ in range(3):
-            random.Random(2).shuffle(shapes)
-            for s in shapes:
-                device.timed[s] = min(device.timed.get(s, 1e9), timed(*s))
+        tried = [(n, b) for n in sorted({*numpy.quantile(lengths, (.1, .3, .5, .7, .9)).astype(int).tolist(), int(lengths.max())})
+                 for b in sorted({1, max(1, 1000 // n), max(1, 2048 // n)})]
+        devices = {}  # real, and as fitted
+        for packed in (False, True):
+            costs = Costs([(n, b, min(timed((n,) * b) if packed else timed(n, b) for _ in range(5)), None) for n, b in tried])
+            print(f"# {kind}{', packed' * packed}: {costs!r}", flush=True)
+            devices[packed] = [Device(*costs.weights, 2048, math.inf) for _ in range(2)]
+        found, _ = compare(lengths, devices[False][0], speeds, None, args.finer)
+        if args.prime_rl:
+            device = devices[True][0]
+            middle = int(numpy.median(lengths))
+            pair = packs(lengths, device, speeds, prime(args.prime_rl, 2048, lambda ns: sum(map(device.cost, ns))))
+            found["prime-rl"] = [(*pair, s * (device.fixed + device.cap(middle) * device.cost(middle))) for s in SHARES]
+        for packed, (device, _) in devices.items():
+            shapes = sorted({s for cells in found.values() for pair in cells for e in pair[:2] if e.packed == packed for s in e.shapes()})
+            print(f"# {len(shapes)} shapes{', packed' * packed}", flush=True)
+            for _ in range(3):
+                random.Random(2).shuffle(shapes)
+                for s in shapes:
+                    device.timed[s] = min(device.timed.get(s, 1e9), timed(s) if packed else timed(*s))
         for rule, cells in found.items():
-            rows.setdefault(rule, []).append(" ".join(f"{own.time(d, speeds, x) / peer.time(d, speeds, x):.3f}" for d in (device, guess) for peer, own, x in cells))
-    print("\nreal, then predicted")
-    table(["lognormal .8", "pareto 1.05"], rows)
+            cell = [f"{cells[0][k].time(devices[cells[0][0].packed][0], speeds):.1f}" for k in (0, 1)]
+            rows.setdefault(rule, []).append(" ".join(cell) + " | " + " ".join(f"{own.time(d, speeds, x) / peer.time(d, speeds, x):.3f}" for d in devices[cells[0][0].packed] for peer, own, x in cells))
+    print("\nthe rule's epoch and evenkeel's, real seconds without exchange | evenkeel's over the rule's, with each exchange: real, then predicted")
+    table([x for kind in kinds for x in (kind, "")], rows)
 
 
 if __name__ == "__main__":

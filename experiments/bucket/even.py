@@ -58,14 +58,13 @@ class Sample:
         self.i, self.input_ids = i, range(n)
 
 
-def prime(path):
+def prime(path, tokens=TOKENS, price=lambda ns: sum(8192 * n + n * n for n in ns)):
     names = "_WeightedSet", "_KKState", "_karmarkar_karp", "_partition_loads", "_refine_by_swapping", "balanced_partition", "_MicroBatchBin", "_is_multimodal_sample", "_expand_bins_by_splitting", "packed_samples_into_micro_bs"
     peer = load(path, *names)
     peer["_materialize_bin"] = lambda content: [s.i for s in content.samples]
 
     def divide(lengths, ranks):
-        price = lambda ns: sum(8192 * n + n * n for n in ns)
-        bins = peer["packed_samples_into_micro_bs"]([Sample(i, n) for i, n in enumerate(lengths)], TOKENS, ranks, price)
+        bins = peer["packed_samples_into_micro_bs"]([Sample(i, n) for i, n in enumerate(lengths)], tokens, ranks, price)
         bins += [[] for _ in range(-len(bins) % ranks)]
         parts = peer["balanced_partition"]([price([lengths[i] for i in b]) for b in bins], ranks)
         return [[bins[k] for k in p] for p in parts]

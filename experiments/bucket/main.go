@@ -137,14 +137,18 @@ func ours(l bucket.Lengths, c bucket.Cost, f bucket.Config) (bucket.Score, *buck
 }
 
 func unequal() error {
-	fmt.Print("| setting, speeds | steps | of the bound | imbalance | p99 | lost, repeated or out of memory |\n|---|---|---|---|---|---|\n")
+	equal, third := []float64{1, 1, 1, 1, 1, 1, 1}, []float64{1, 1.7, 2.3}
+	fmt.Print("| setting, speeds | micro-batches | steps | of the bound | imbalance | p99 | lost, repeated or out of memory |\n|---|---|---|---|---|---|---|\n")
 	for _, s := range settings() {
-		for _, v := range [][]float64{{1, 1, 1, 1, 1, 1, 1, 1}, {1, 1, 1, 1, 1, 1, 1, .9}, {1, 1, 1, 1, 1, 1, 1, .5}, {1, 2, 4}, {1, 1.7, 2.3}} {
-			score, p, err := ours(s.lengths, s.cost, bucket.Config{Speeds: v})
+		for _, f := range []bucket.Config{
+			{Speeds: append(equal, 1)}, {Speeds: append(equal, .9)}, {Speeds: append(equal, .5)}, {Speeds: []float64{1, 2, 4}}, {Speeds: third}, {Speeds: third, MicroBatches: 4},
+			{Speeds: third, MicroBatches: 1}, {Speeds: []float64{1, 1, .9}}, {Speeds: []float64{1, 1, .9}, MicroBatches: 7},
+		} {
+			score, p, err := ours(s.lengths, s.cost, f)
 			if err != nil {
 				return err
 			}
-			fmt.Printf("| %s, %v | %d | %.4f | %.4f | %.4f | %d |\n", s.name[:1], v, score.Steps, score.EpochSeconds/p.LowerBoundSeconds, score.Imbalance,
+			fmt.Printf("| %s, %v | %v | %d | %.4f | %.4f | %.4f | %d |\n", s.name[:1], f.Speeds, p.StepBatches(), score.Steps, score.EpochSeconds/p.LowerBoundSeconds, score.Imbalance,
 				score.ImbalanceP99, score.Lost+score.Repeated+score.OutOfMemory)
 		}
 	}

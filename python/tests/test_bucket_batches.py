@@ -124,6 +124,30 @@ class TestBatchLoader(unittest.TestCase):
                     rest = {s: sorted(i for r in own for b in r if not b.idle for i in b.samples) for s, own in steps(again).items()}
                     self.assertEqual(rest, {s: x for s, x in whole.items() if s > stop})
 
+    def test_random(self):
+        """Random jobs, gone on with after any step by other ranks, speeds and memories: each sample once, in its step, and no micro-batch above the memory."""
+        r = numpy.random.RandomState(1)
+        for _ in range(10):
+            lengths, batch, at, seen = r.lognormal(3, 1, r.randint(1, 60)).astype(int) + 1, int(r.randint(1, 30)), 0, []
+            while at < -(-len(lengths) // batch):
+                ranks, packed = r.randint(1, 5), bool(r.randint(2))
+                memory = (lengths.max() * r.uniform(.2, 3, ranks)).clip(lengths.min())
+                memory[r.randint(ranks)] = lengths.max() * r.randint(1, 3)
+                loaders = self.loaders(ranks, lengths, batch, memory=memory, packed=packed, speeds=r.uniform(.2, 2, ranks), counts=r.choice(["equal", "free"]),
+                                       micro_batches=r.randint(1, 4), fixed=r.choice([0.0, 50.0]))
+                for loader in loaders:
+                    loader.load_state_dict({**loader.state_dict(), "step": at})
+                stop = at + r.randint(1, 4)
+                for k, of in steps(loaders).items():
+                    for limit, b in ((limit, b) for limit, own in zip(memory, of) for b in own):
+                        n = lengths[b.samples]
+                        self.assertLessEqual(n.sum() if packed else len(n) * n.max(), limit)
+                    if at <= k < stop:
+                        seen.append(sorted(i for own in of for b in own if not b.idle for i in b.samples))
+                        self.assertEqual(seen[-1], sorted(loaders[0].step_samples(k)))
+                at = stop
+            self.assertEqual(sorted(sum(seen, [])), list(range(len(lengths))))
+
     def test_even(self):
         """Ranks of unequal speed finish together; with equal speeds given, the slow one would take twice as long."""
         def cost(n):
@@ -148,6 +172,7 @@ class TestBatchLoader(unittest.TestCase):
                                      ("sample 1 has a length of 2 and a cost of nan", [1, 2, 1, 1], {"cost": lambda n: numpy.where(n == 2, numpy.nan, n)}),
                                      ("rank 0 has 0", None, {"speeds": [0]}),
                                      ("speeds: 2 of them", [1] * 4, {"speeds": [1, 2]}), ("rank 0 has 0", [1] * 4, {"speeds": [0]}), ("batch_size", [1] * 4, {"batch_size": 2}),
+                                     ("in_order", [1] * 4, {"in_order": False}), ("rank 1 holds 4, less than the shortest sample, 5", [5, 6, 7, 8], {"ranks": 3, "memory": [9, 4, 8]}),
                                      ("equal or free", [1] * 4, {"counts": "even"}), ("global_batch 0", [1] * 4, {"global_batch": 0})):
             with self.assertRaisesRegex(ScheduleError, words):
                 BatchLoader(range(4), lengths, **{"global_batch": 2, "rank": 0, "ranks": 1, **more})
@@ -161,6 +186,7 @@ class TestBatchLoader(unittest.TestCase):
         self.assertEqual([len(r) for r in got], [1] * 4)
         self.assertEqual(sorted(r[0].weight for r in got), [0] + [4 / 3] * 3)
         self.assertEqual([r[0].samples for r in got if r[0].idle], [[0]])  # the shortest
+        self.loaders(2, [5, 6, 7], 3, memory=[9, 5])  # which the second rank holds
 
 
 class TestCosts(unittest.TestCase):
@@ -184,7 +210,7 @@ class TestCosts(unittest.TestCase):
         def run(length, batch):
             clock[0] += step(length, batch) * numpy.exp(noise * r.randn())
 
-        with unittest.mock.patch.object(cost.time, "perf_counter", lambda: clock[0]):
+        with unittest.mock.patch.object(cost.time, "perf_counter", lambda: clock[0]), unittest.mock.patch.object(cost.gc, "collect"):
             return profile(run, lengths, **more)
 
     def test_profile(self):
@@ -212,11 +238,60 @@ class TestCosts(unittest.TestCase):
             path = os.path.join(folder, "table.csv")
             noisy.write(path)
             self.assertEqual(measured(path).weights, noisy.weights)
-        self.assertIsNone(self.profile(lambda l, b: 1.5, [8, 9]).memory)
+
+    def test_search(self):
+        """Random devices, without memory for a single sample of the longest among them, or slow by the sample."""
+        r = numpy.random.RandomState(1)
+        for _ in range(150):
+            lengths = r.lognormal(r.uniform(2, 7), r.uniform(0, 1.5), 300).clip(1, 8192).astype(int)
+            weights = 10 ** r.uniform(-4, 0), 10 ** r.uniform(-6, 0), 10 ** r.uniform(-7, -3), 1e-9
+            room, shapes, longest, most = 10 ** r.uniform(2, 9), r.randint(1, 10), 10 ** r.uniform(-1, 1), r.randint(1, 5000)
+            calls = []
+
+            def step(length, batch):
+                calls.append((length, batch, seconds := weights[0] + batch * (weights[1] + weights[2] * length + weights[3] * length ** 2)))
+                if batch * length * (1 + length / 8192) > room:
+                    raise RuntimeError(r.choice(["CUDA out of memory", "DefaultCPUAllocator: can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED"]))
+                return seconds
+
+            if lengths.min() * (1 + lengths.min() / 8192) > room:
+                continue
+            try:
+                c = self.profile(step, lengths, shapes=shapes, longest=longest, most=most)
+            except ScheduleError as e:
+                self.assertIn("no trial ran", str(e))
+                self.assertFalse([n for n, *_ in calls if n * (1 + n / 8192) <= room])
+                continue
+            due, done, total = {int(lengths.max())}, 0, int(lengths.sum())
+            for n in sorted(lengths.tolist()):
+                due |= {n} if done * shapes // total < min(shapes - 1, (done + n) * shapes // total) else set()
+                done += n
+            self.assertEqual({t[0] for t in c.trials}, due)
+            self.assertEqual(len({t[:2] for t in c.trials}), len(c.trials))
+            self.assertFalse([x for x in calls if x[2] > 2 * longest and x[1] > 1 or x[1] > most])
+            limits, slow = [], {}
+            for n, b, s in calls:
+                self.assertLessEqual(b, slow.get(n, b))
+                if s > longest / 2 and b * n * (1 + n / 8192) <= room:
+                    slow.setdefault(n, b)
+            for n in due:
+                ran, out = ([b for m, b, s, _ in c.trials if m == n and (s is None) == bad] for bad in (False, True))
+                fits = max(ran, default=0)
+                if out:
+                    limits.append(fits * n or n - 1)
+                self.assertLess(fits, min(out, default=most + 1))
+                if min(out, default=most + 1) > fits + max(1, fits // 8):
+                    self.assertGreater([s for m, b, s, _ in c.trials if (m, b) == (n, fits)][0], longest / 2)
+                self.assertLessEqual({1, max(1, fits // 2), max(1, fits // 4)}, {*ran, *out})
+            self.assertEqual(c.memory, min(limits, default=None))
+            self.assertLess(len(c.trials), 16 * len(due))
 
     def test_bad(self):
-        with self.assertRaisesRegex(ScheduleError, "each from 1"):
-            profile(None, [0, 4])
+        for wrong in ([0, 4], [], [4, float("nan")], [1, float("inf")]):
+            with self.assertRaisesRegex(ScheduleError, "each from 1"):
+                profile(None, wrong)
+        with self.assertRaisesRegex(ScheduleError, "rank 2 ran no trial that rank 0 ran"):
+            Costs([(4, 1, 1.0, None)], [[(4, 1, 1.0, None)], [(4, 1, None, None)]])
         with self.assertRaisesRegex(ScheduleError, "every one is out of memory"):
             Costs([(4, 1, None, None)])
         with self.assertRaisesRegex(ValueError, "oops"):  # no lack of memory
@@ -241,6 +316,8 @@ class TestCosts(unittest.TestCase):
             numpy.testing.assert_allclose([*c.speeds, c.fixed], [1, .4, .02], rtol=1e-6)
             assert 6000 < c.memory[0] <= 8000 and 2000 < c.memory[1] <= 3000, c.memory
             BatchLoader(range(3), [100, 400, 900], 3, cost=c, fixed=c.fixed, speeds=c.speeds, memory=c.memory)
+            broken = unittest.mock.Mock(side_effect=[ValueError("oops")] if rank else None)
+            self.assertRaisesRegex(ValueError, "rank 1: ValueError: oops" if rank == 0 else "^oops", profile, broken, [4])  # neither waits for the other
             dist.barrier()
 
         processes.run(self, 2, child)
@@ -367,6 +444,17 @@ class TestRanks(unittest.TestCase):
             with open(path) as f:
                 state = json.load(f)
             processes.run(self, 3, lambda rank, port: child(rank, port, 3, state))
+
+    def test_late_idle(self):
+        """A micro-batch without work has the shortest sample that the rank has processed, not the first of the epoch, which may be too long."""
+        loader = BatchLoader([torch.ones(n) for n in LENGTHS], None, 2, rank=0, ranks=1, micro_batches=3, seed=2, collate_fn=list)
+        seen = []
+        for b in loader:
+            seen += [] if b.idle else b.samples
+            self.assertEqual([len(x) for x in b.data], [LENGTHS[i] for i in b.samples])
+            if b.idle:
+                self.assertEqual(LENGTHS[b.samples[0]], min(LENGTHS[i] for i in seen))
+        self.assertEqual(sorted(seen), list(range(len(LENGTHS))))
 
     def test_fsdp2_with_free_counts(self):
         with self.assertRaisesRegex(ScheduleError, "counts=.equal"):

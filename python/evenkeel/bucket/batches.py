@@ -30,9 +30,10 @@ class BatchLoader(Stream):
     others            arguments of torch's DataLoader: num_workers, collate_fn, pin_memory, ...
 
     A step's samples follow from seed, epoch and step alone. So a job that resumes may have other ranks, speeds or micro-batches, and each sample still
-    comes once an epoch. Between two steps, `speeds` may be changed: leave the loop at a batch with `last`, set the same numbers on every rank, and begin
-    a loop again. Without lengths, each rank processes an equal part of a step's samples and sends them to the rank that trains on them, so all ranks
-    iterate together. Errors are ScheduleError."""
+    comes once an epoch. `steps` is an epoch's number of them; there is no len(), for which all would have to be divided. Between two steps, `speeds`
+    may be changed: leave the loop at a batch with `last`, set the same numbers on every rank, and begin a loop again. Without lengths, each rank
+    processes an equal part of a step's samples and sends them to the rank that trains on them, so all ranks iterate together. Errors are
+    ScheduleError."""
 
     def __init__(self, dataset, lengths, global_batch, *, cost=None, speeds=None, counts="equal", micro_batches=1, memory=None, packed=False, fixed=0.0,
                  rank=None, ranks=None, seed=1, labels=None, length=tokens, **others):
@@ -62,6 +63,11 @@ class BatchLoader(Stream):
             raise ScheduleError(f"sample {wrong[0]} has a length of {self.lengths[wrong[0]]} and a cost of {costs[wrong[0]]}: give numbers from 0")
         longest = int(numpy.argmax(self.lengths))
         self._divide([longest], self.lengths[[longest]])
+        least, limits = self.lengths.min(), numpy.broadcast_to(math.inf if memory is None else memory, self.ranks)
+        if (limits < least).any():
+            r = int(numpy.argmin(limits))
+            raise ScheduleError(f"memory: rank {r} holds {limits[r]:g}, less than the shortest sample, {least:g}, which it takes where it has no work: raise it, "
+                                "or leave the rank out")
         self._start(dataset, others)
 
     def step_samples(self, step, epoch=None):
@@ -103,17 +109,12 @@ class BatchLoader(Stream):
     def __iter__(self):
         return super().__iter__() if self._exchange is None else self._late()
 
-    def __len__(self):
-        if self._exchange:
-            raise TypeError("the number of micro-batches is not known before the samples are processed; steps is that of the epoch's steps")
-        return super().__len__()
-
     def _late(self):
         others = dict(self._others)
         collate, pin = others.pop("collate_fn", None) or default_collate, others.pop("pin_memory", False)
         order = shuffled(self.size, self.seed, self.epoch).tolist()
         rows = [order[step * self.global_batch:(step + 1) * self.global_batch] for step in range(self.step, self.steps)]
-        processed, spare = iter(DataLoader(self.dataset, batch_sampler=[r[self.rank::self.ranks] for r in rows], collate_fn=_same, **others)), None
+        processed, spare = iter(DataLoader(self.dataset, batch_sampler=[r[self.rank::self.ranks] for r in rows], collate_fn=_same, **others)), (math.inf, order[0], None)
         for step, samples in enumerate(rows, self.step):
             got = []
 
@@ -127,10 +128,11 @@ class BatchLoader(Stream):
             self._means = self._means or self._mean(lengths, labels)
             parts = self._divide(samples, lengths)
             own = self._exchange.swap({self.rank + k * self.ranks: s for k, s in enumerate(got)}, parts)
-            for m, b in zip(parts[self.rank], self._batches(step, parts[self.rank], samples, lengths, labels, order[0])):
-                if b.idle and spare is None:
-                    spare = self.dataset[order[0]]
-                b.data = collate([own[k] for k in m] or [spare])
+            spare = min([spare, *zip(lengths[self.rank::self.ranks], samples[self.rank::self.ranks], got)], key=lambda s: s[0])  # the shortest processed here
+            for m, b in zip(parts[self.rank], self._batches(step, parts[self.rank], samples, lengths, labels, spare[1])):
+                if b.idle and spare[2] is None:
+                    spare = *spare[:2], self.dataset[spare[1]]
+                b.data = collate([own[k] for k in m] or [spare[2]])
                 if pin:
                     b.data = pin_memory(b.data)
                 self.step = b.step + b.last

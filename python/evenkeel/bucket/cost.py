@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from ..profile import write
+from .late import Exchange
 from .schedule import ScheduleError
 
 WARM, TIMED = 1, 3  # runs of a trial that warm up; that count
@@ -39,10 +40,10 @@ class Costs:
         self.memory = (fit if others else fit[0]) if any(t[2] is None for one in (self.trials, *others) for t in one) else None
         own = {t[:2]: t[2] for t in self.trials if t[2]}
         self.speeds = [1.0] if others else None
-        for other in others:
+        for rank, other in enumerate(others, 1):
             same = [own[t[:2]] / t[2] for t in other if t[2] and t[:2] in own]
             if not same:
-                raise ScheduleError("a rank ran no trial that the first ran: it is out of memory")
+                raise ScheduleError(f"rank {rank} ran no trial that rank 0 ran: one of them is out of memory")
             self.speeds.append(statistics.median(same))
 
     def __call__(self, lengths):
@@ -74,37 +75,41 @@ def profile(step, lengths, *, shapes=8, longest=2.0, most=4096):
 
     step(length, batch)   runs a training step of a batch of so many samples of a length; with the optimizer's state in memory, as in training
     lengths               those of the data set; steps are tried at `shapes` of them, each standing for as many tokens
-    longest, most         no larger batch is tried than one that lasts so many seconds, or has so many samples
+    longest, most         batches grow up to about so many seconds, and up to so many samples
 
     Out of memory is found out by running into it; on a CPU `longest` ends the trials before. With torch.distributed, all ranks call it and get the same
     costs, those of rank 0, with the speed and the memory of each: so step() must not communicate. Call it before the model is wrapped."""
     lengths = numpy.sort(numpy.asarray(lengths))
-    if not len(lengths) or lengths[0] < 1:
+    if not len(lengths) or not ((lengths >= 1) & (lengths < math.inf)).all():
         raise ScheduleError("lengths: give those of the data set, each from 1")
+    if not dist.is_available() or not dist.is_initialized():
+        return Costs(_search(step, lengths, shapes, longest, most))
+    first, *others = Exchange(dist.get_rank(), dist.get_world_size()).gather(lambda: _search(step, lengths, shapes, longest, most))
+    return Costs(first, others)
+
+
+def _search(step, lengths, shapes, longest, most):
+    """The trials: at each length, the largest batch that fits, and a half, a quarter and one sample of it."""
     sums = numpy.cumsum(lengths, dtype=float)
     tried = sorted({int(lengths[min(len(lengths) - 1, numpy.searchsorted(sums, sums[-1] * k / shapes))]) for k in range(1, shapes)} | {int(lengths[-1])})
-    trials, tokens = [], tried[-1]
+    trials, tokens, each = [], tried[-1], math.inf  # each: seconds of a sample of the length before; a shorter one takes no longer
     for length in reversed(tried):
         fits, out = 0, most + 1
-        batch = max(1, min(most, tokens // length))  # as many tokens as fitted at longer lengths
+        batch = max(1, min(most, tokens // length, int(2 * longest / each)))  # as many tokens as fitted at longer lengths
         while True:
             seconds, peak = _trial(step, length, batch)
             trials.append((length, batch, seconds, peak))
             if seconds is None:
                 out = batch
             else:
-                fits = batch
+                fits, each = batch, seconds / batch
             if out - fits <= max(1, fits // 8) or seconds is not None and seconds > longest / 2:
                 break
             batch = min(2 * fits, most) if out > most else (fits + out) // 2
         tokens = max(tokens, fits * length)
         for less in {1, fits // 4, fits // 2} - {t[1] for t in trials if t[0] == length} - {0}:
             trials.append((length, less, *_trial(step, length, less)))
-    if dist.is_available() and dist.is_initialized():
-        everyone = [None] * dist.get_world_size()
-        dist.all_gather_object(everyone, trials)
-        return Costs(everyone[0], everyone[1:])
-    return Costs(trials)
+    return trials
 
 
 def _trial(step, length, batch):
@@ -121,7 +126,7 @@ def _trial(step, length, batch):
             wait()
             times.append(time.perf_counter() - begun)
     except RuntimeError as e:  # torch.OutOfMemoryError, and what cuBLAS and the CPU's allocator raise
-        if not re.search("out of memory|not enough memory|ALLOC_FAILED", str(e)):
+        if not re.search("out of memory|(not enough|allocate) memory|ALLOC_FAILED", str(e)):
             raise
         times = None
     if times is None:  # outside of the handler, whose exception holds tensors
@@ -133,12 +138,12 @@ def _trial(step, length, batch):
 
 
 def _tokens(trials):
-    """The tokens that fit at every length; those that ran out of memory say so."""
+    """The tokens that fit at every length; those that ran out of memory say so, by less than one sample where it did alone."""
     ran = {}
     for length, batch, seconds, _ in trials:
         if seconds is not None:
             ran[length] = max(ran.get(length, 0), length * batch)
-    return float(min((ran.get(t[0], 0) for t in trials if t[2] is None), default=max(ran.values())))
+    return float(min((ran.get(t[0], t[0] - 1) for t in trials if t[2] is None), default=max(ran.values(), default=0)))
 
 
 def _fit(length, batch, seconds):

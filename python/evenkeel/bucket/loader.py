@@ -69,6 +69,10 @@ class Loader(Stream):
                 label = None if self._labels is None else b.weight * float(sum(self._labels[s] for s in b.samples)) / len(b.samples) / self._mean
                 yield MicroBatch(b.samples, step, i == len(batches) - 1, b.weight, b.token_weight, label, equal=single)
 
+    def __len__(self):
+        """The number of this rank's micro-batches that are left in the epoch."""
+        return sum(1 for _ in self._micro())
+
     def _go(self, epoch, step, begun=None):
         self.epoch, self.step, self._begun, self._now = epoch, step, begun, None
 

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from .schedule import ScheduleError
 
-_OURS = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last")
+_OURS = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last", "in_order")
 
 
 @dataclasses.dataclass(eq=False)
@@ -70,10 +70,6 @@ class Stream(Epochs):
             if queue is not self._queue:
                 raise ScheduleError("another iteration over the loader began during this one")
         self._go(self.epoch + 1, 0)
-
-    def __len__(self):
-        """The number of this rank's micro-batches that are left in the epoch."""
-        return sum(1 for _ in self._micro())
 
 
 class _Positions:

@@ -113,25 +113,16 @@ type planned struct {
 	Out               string        `json:"out,omitempty"`
 }
 
-func (c *planCmd) config() (bucket.Config, error) {
-	f, err := c.ranksFlags.config()
-	if err != nil {
-		return f, err
-	}
-	if f.Ranks == 0 && f.Speeds == nil {
-		return f, badinput.Errorf("the number of ranks is missing: give --ranks, --speeds or --cluster")
-	}
-	f.Mixing, f.MicroBatches, f.MaxSamples, f.MaxTokens = &c.Mixing, c.MicroBatches, c.MaxSamples, c.MaxTokens
-	f.Overlong, f.PadTo = c.Overlong, c.PadTo
-	return f, nil
-}
-
 // Run runs the command.
 func (c *planCmd) Run(a *cli.App) error {
 	f, err := c.config()
 	if err != nil {
 		return err
 	}
+	if f.Ranks == 0 && f.Speeds == nil {
+		return badinput.Errorf("the number of ranks is missing: give --ranks, --speeds or --cluster")
+	}
+	f.Mixing, f.MicroBatches, f.MaxSamples, f.MaxTokens, f.Overlong, f.PadTo = &c.Mixing, c.MicroBatches, c.MaxSamples, c.MaxTokens, c.Overlong, c.PadTo
 	if err := cli.CheckFiles([]cli.File{cli.FileFlag("--lengths", c.Lengths), cli.FileFlag("--table", c.Table)}, []cli.File{cli.FileFlag("--out", c.Out)}); err != nil {
 		return err
 	}
