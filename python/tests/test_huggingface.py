@@ -321,6 +321,10 @@ class TestTrainer(unittest.TestCase):
                 for arguments in ({"train_sampling_strategy": "group_by_length"}, {"average_tokens_across_devices": False}, {"ignore_data_skip": True}):
                     with self.assertRaisesRegex(Usage, next(iter(arguments))):
                         Job(self, Causal(), folder, **arguments).trainer.train()
+                data = list(range(3))
+                for lengths in ([1, 2], [1, 2, float("nan")], [1, -2, 3], [[1], [2, 3], [4]], ["a", "b", "c"]):
+                    with self.assertRaisesRegex(Usage, "lengths=.*give 3 numbers from 0"):
+                        tuned(Trainer, lengths=lengths)(model=Causal().net(), args=TrainingArguments(folder, report_to=[], use_cpu=True), train_dataset=data).get_train_dataloader()
 
         self.job(child)
 

@@ -94,9 +94,21 @@ class _Tuned(Trainer):
         kept = {k: getattr(theirs, k) for k in ("collate_fn", "num_workers", "pin_memory", "worker_init_fn", "prefetch_factor", "persistent_workers", "multiprocessing_context")}
         seed = args.seed if args.data_seed is None else args.data_seed
         shuffle = args.train_sampling_strategy == "random"
-        lengths = self.train_dataset[self.lengths] if isinstance(self.lengths, str) else self.lengths
-        costs = None if lengths is None else self.cost(numpy.asarray(lengths, float))
-        return self.evenkeel.loader(theirs.dataset, self.get_total_train_batch_size(args), args.gradient_accumulation_steps, self.largest, seed, shuffle, args.dataloader_drop_last, costs, **kept)
+        return self.evenkeel.loader(theirs.dataset, self.get_total_train_batch_size(args), args.gradient_accumulation_steps, self.largest, seed, shuffle, args.dataloader_drop_last, self._costs(), **kept)
+
+    def _costs(self) -> Any:
+        if self.lengths is None:
+            return None
+        if self.largest:
+            raise Usage(f"largest={self.largest} counts samples; leave it out beside lengths")
+        count = len(self.train_dataset)
+        try:
+            lengths = numpy.asarray(self.train_dataset[self.lengths] if isinstance(self.lengths, str) else self.lengths, float)
+        except (TypeError, ValueError):  # words, or lists of tokens
+            lengths = numpy.zeros(0)
+        if lengths.shape != (count,) or not ((lengths >= 0) & (lengths < numpy.inf)).all():
+            raise Usage(f"lengths={str(self.lengths)[:40]!r}: give {count} numbers from 0, one per sample, or the name of the column that has them")
+        return self.cost(lengths)
 
     def _check(self, loader: Any) -> None:
         args = self.args
