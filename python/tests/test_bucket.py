@@ -225,6 +225,38 @@ class TestJob(unittest.TestCase):
             steps = [k for e, k, _ in out if e == epoch]
             self.assertEqual(steps, list(range(len(steps))))
 
+    def test_an_epoch_ends_before_one_that_cannot_be(self):
+        """Speeds that do for the rest of an epoch, but for no batch of the next one's longest sample: the state at the epoch's end can be saved, and loaded
+        by ranks with other speeds."""
+        self.lengths = [40] + [5] * 99
+        with open(self.file("lengths.txt"), "w") as f:
+            f.writelines(f"{n}\n" for n in self.lengths)
+        self.plan("1,1", "--max-tokens", "90")
+
+        def make():
+            return [Loader(TensorDataset(torch.arange(100)), self.lengths, self.file("plan.json"), rank=r, ranks=2, cache=self.file("cache")) for r in range(2)]
+
+        done = [{}, {}]
+        for rank, loader in enumerate(make()):
+            for b in loader:
+                done[rank].setdefault(b.step, []).extend(b.samples)
+        long = next(s for d in done for s, samples in d.items() if 0 in samples)
+        self.assertLess(long + 1, loader.steps)
+        loader = make()[0]
+        for b in loader:
+            if b.step == long and b.last:
+                break
+        loader.set_speeds([1, 0.5])
+        self.assertGreater(len(list(loader)), 0)
+        state = loader.state_dict()
+        self.assertEqual((state["epoch"], state["step"]), (1, 0))
+        with self.assertRaisesRegex(ScheduleError, "max tokens 90 of a step leave .*: sample 0, of length 40"):
+            next(iter(loader))
+        self.assertEqual(loader.state_dict(), state)
+        again = make()[0]
+        again.load_state_dict(state)
+        self.assertEqual((again.epoch, next(iter(again)).step), (1, 0))
+
     def test_bad(self):
         data = TensorDataset(torch.arange(240))
 

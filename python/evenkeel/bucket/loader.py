@@ -46,7 +46,7 @@ class Loader(Stream):
         self._labels = labels
         self._mean = 1.0 if labels is None else float(numpy.mean(labels)) or 1.0  # label tokens of a sample
         self._source = Schedules(lengths, str(plan), len(dataset), seed, command, cache)
-        self._now = None  # the schedule of self.epoch
+        self._now = self._ended = None  # the schedule of self.epoch, and of the epoch before
         self._start(dataset, others)
         self._schedule()  # reports errors at once
 
@@ -74,6 +74,7 @@ class Loader(Stream):
         return sum(1 for _ in self._micro())
 
     def _go(self, epoch, step, begun=None):
+        self._ended = self._now  # (its epoch, its schedule) or None
         self.epoch, self.step, self._begun, self._now = epoch, step, begun, None
 
     def _check_speeds(self, speeds):
@@ -99,6 +100,9 @@ class Loader(Stream):
 
     def state_dict(self):
         """The position after whole steps, the same on every rank. `evenkeel bucket schedule --resume` reads it as JSON."""
+        if self._now is None and self.step == 0 and self._ended and self._ended[0] + 1 == self.epoch:  # the next epoch may need other ranks than the rest of this one
+            h = self._ended[1].header
+            return {"version": 1, **{k: h[k] for k in ("data", "plan", "ranks", "seed")}, "epoch": self.epoch, "step": 0}
         return self._schedule().state(self.step)
 
     def load_state_dict(self, state):
@@ -110,7 +114,7 @@ class Loader(Stream):
         before = self.epoch, self.step, self._begun
         self._go(epoch, step, state if step else None)
         try:
-            now = self.state_dict()
+            now = self._schedule().state(self.step)
             for k in ("version", "data", "seed", "plan"):
                 if state.get(k) != now[k] and not (k == "plan" and step == 0):
                     raise ScheduleError(f"resume state: {k} is {state.get(k)!r}, the schedule's {now[k]!r}")
