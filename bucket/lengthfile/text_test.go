@@ -60,6 +60,7 @@ func TestReadLengthsForms(t *testing.T) {
 		{"\xef\xbb\xbf3\n4\n", "", bucket.Lengths{3, 4}, ""},
 		{"\xef\xbb\xbfwords,more\n3,4\n", "words", bucket.Lengths{3}, ""},
 		{"\xff\xfe3\x00", "", nil, "UTF-16"},
+		{"\xfe\xff\x003", "", nil, "UTF-16"},
 		{"1e3\n2.0\n", "", bucket.Lengths{1000, 2}, ""},
 		{"1e9\n", "", nil, "f:1: length 1000000000 is above 16777216"},
 		{"text,\"words, all\"\n\"a, \"\"b\"\"\n\nc\",\"7\"\nd,8\n", "words, all", nil, `no column "words"`},
