@@ -144,7 +144,7 @@ func (a *Agent) Explain(node int) Explanation {
 			e.Best = a.choice(greedy(q, s.weights), q)
 		}
 	}
-	e.Guarded, e.Steady = a.guarded(), a.steady.on
+	e.Guarded, e.Steady = a.guarded(), a.steady.decided
 	e.Chosen, e.Model = a.choice(a.actions[node], q), a.choice(a.model[node], q)
 	if a.rule >= 0 {
 		e.Rule = a.explainRule()

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"cmp"
-	"math"
 
 	"evenkeel/cluster"
 	"evenkeel/env"
@@ -74,7 +73,7 @@ func (g *guard) judge(report *cluster.Report, network *env.Tracker) {
 	g.rounds++
 	rate := max(guardRate, 1/g.rounds)
 	g.regret.Add(regret, rate)
-	sure := guardSure * math.Sqrt(g.regret.Spread*rate/(2-rate))
+	sure := guardSure * g.regret.Error(rate)
 	switch {
 	case g.rounds < guardRounds:
 	case g.off:

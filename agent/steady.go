@@ -22,7 +22,8 @@ const (
 // many nodes have short spells often, following each costs more than leaving room for any. So it decides while its shares would
 // have brought more progress than the agent's usual ones, which every round shows.
 type steady struct {
-	on      bool
+	on      bool // its shares brought more
+	decided bool // it made the last decision
 	nodes   []average
 	shares  []int        // of the coming round
 	usual   []int        // the agent's, likewise; in both env.AsIs where one side gives none
@@ -71,11 +72,10 @@ func (s *steady) judge(gain float64) {
 	s.rounds++
 	rate := max(steadyRate, 1/s.rounds)
 	s.gain.Add(gain, rate)
-	sure := steadySure * math.Sqrt(s.gain.Spread*rate/(2-rate))
 	if s.on {
 		s.on = s.gain.Mean > 0
 	} else {
-		s.on = s.rounds >= steadyRounds && s.gain.Mean > sure
+		s.on = s.rounds >= steadyRounds && s.gain.Mean > steadySure*s.gain.Error(rate)
 	}
 }
 
@@ -96,7 +96,7 @@ func (n *average) add(slowdown float64) {
 
 // plan computes the shares of the coming round, whose usual ones are a.fresh, and says whether they decide.
 func (s *steady) plan(a *Agent, present []bool) bool {
-	if !s.judged(a) {
+	if s.decided = false; !s.judged(a) {
 		return false
 	}
 	due, t := s.pace.due(len(s.nodes), steadyNodes), a.tracker
@@ -125,7 +125,7 @@ func (s *steady) plan(a *Agent, present []bool) bool {
 			s.shares[i], s.usual[i] = env.AsIs, env.AsIs
 		}
 	}
-	s.pending = due
+	s.pending, s.decided = due, s.on
 	return s.on
 }
 

@@ -216,4 +216,8 @@ func TestSteadyDecides(t *testing.T) {
 	if foreseen < 20 {
 		t.Errorf("%d spells were foreseen", foreseen)
 	}
+	a.SetWeights([env.Objectives]float64{0, 0, 0, 1})
+	if _, err := ctl.Round(context.Background()); err != nil || a.Explain(0).Steady {
+		t.Errorf("explained as steady where speed does not count: %v", err)
+	}
 }

@@ -63,6 +63,9 @@ func (n *Node) Finish(p Performance, b int) float64 {
 	return p.Overhead + p.PerSample*n.Cost(b)
 }
 
+// Near says whether two nodes are in one rack, or on one host where neither rack is known.
+func (n *Node) Near(o *Node) bool { return n.Rack == o.Rack && (n.Rack != "" || n.Host == o.Host) }
+
 // Slowness is the slowdown, relative to parameters p, that explains a node's time in a
 // round. It scales all but the network's time.
 func (n *Node) Slowness(p Performance, r *NodeReport) float64 {

@@ -128,15 +128,9 @@ func (t *Tracker) group(i int) (from, to int) {
 	return max(i-nearest, 0), min(i+nearest+1, len(t.nodes))
 }
 
-// shares says whether nodes i and k are in one rack, where none is known on one host, or in none.
-func (t *Tracker) shares(i, k int) bool {
-	a, b := &t.cluster.Nodes[i], &t.cluster.Nodes[k]
-	return i != k && a.Rack == b.Rack && (a.Rack != "" || a.Host == b.Host)
-}
-
 // leader is the node whose spells come before those of node i: the one that was found, or the node before it in the rack; -1: none.
 func (t *Tracker) leader(i int) int {
-	if l := t.nodes[i].spell.leader; l >= 0 || i == 0 || !t.shares(i-1, i) {
+	if l := t.nodes[i].spell.leader; l >= 0 || i == 0 || !t.cluster.Nodes[i-1].Near(&t.cluster.Nodes[i]) {
 		return l
 	}
 	return i - 1
@@ -175,7 +169,7 @@ func (t *Tracker) follows(i int) {
 	best, at := -1, s.since-farthest*length-2*h.unit
 	for k, end := t.group(i); k < end; k++ {
 		o := t.nodes[k].spell
-		if !t.shares(i, k) || o.count == 0 || o.begun <= at || o.begun >= s.since {
+		if k == i || !t.cluster.Nodes[i].Near(&t.cluster.Nodes[k]) || o.count == 0 || o.begun <= at || o.begun >= s.since {
 			continue
 		}
 		if best, at = k, o.begun; k == s.leader {
@@ -334,7 +328,7 @@ func (t *Tracker) expect(i int, perf cluster.Performance) cluster.Performance {
 // pays says whether being ready for spells has saved time, by more than a standard error.
 func (h *ahead) pays() bool {
 	rate := max(profitRate, 1/max(h.profits, 1))
-	return h.profits >= leastProfits && h.profit.Mean > sureProfit*math.Sqrt(h.profit.Spread*rate/(2-rate))
+	return h.profits >= leastProfits && h.profit.Mean > sureProfit*h.profit.Error(rate)
 }
 
 // account compares the newest round with one in which the nodes wanted would not have been ready, or would have been.

@@ -106,15 +106,9 @@ func (p *foretold) begins(i int) {
 	}
 	if !p.config.Before {
 		n.event = n.begin
-	} else if i+1 < len(p.nodes) && p.together(i, i+1) {
+	} else if i+1 < len(p.nodes) && p.cluster.Nodes[i].Near(&p.cluster.Nodes[i+1]) {
 		p.nodes[i+1].event = n.begin
 	}
-}
-
-// together says whether two nodes are in one rack, or on one host where no racks are known.
-func (p *foretold) together(i, k int) bool {
-	a, b := &p.cluster.Nodes[i], &p.cluster.Nodes[k]
-	return a.Rack == b.Rack && (a.Rack != "" || a.Host == b.Host)
 }
 
 // due says whether a spell of the node is foretold for the coming round.

@@ -4,6 +4,7 @@
 package stats
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 )
@@ -76,3 +77,6 @@ func (m *Moving) Add(value, rate float64) {
 	m.Mean += rate * off
 	m.Spread += rate * ((1-rate)*off*off - m.Spread)
 }
+
+// Error is the standard error of the mean of independent values that counted by rate.
+func (m *Moving) Error(rate float64) float64 { return math.Sqrt(m.Spread * rate / (2 - rate)) }
