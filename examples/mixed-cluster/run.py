@@ -58,6 +58,7 @@ class Day:
         os.makedirs(self.disk)
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "evenkeel", self.disk], check=True)
         self.hosts, self.ranks, self.service = Hosts(len(day.paces), day.delay, day.bandwidth), {}, None
+        self.lost = set()  # hosts
 
     def start(self, host):
         conf = f"is_host={str(host == 0).lower()},last_call_timeout=3,keep_alive_interval=1,keep_alive_max_attempt=5,join_timeout=300"
@@ -75,16 +76,6 @@ class Day:
             command = [os.path.abspath(os.environ["EVENKEEL"]), "serve", "--listen", SERVICE, "--state", os.path.join(self.folder, "state")]
             self.service = self.hosts.start(0, *command, stdout=said, stderr=subprocess.STDOUT)
 
-    def signal(self, host, number, among=""):
-        """To the processes of a host whose command has a word."""
-        pids = subprocess.run(["ip", "netns", "pids", self.hosts.names[host]], capture_output=True, text=True).stdout.split()
-        for pid in map(int, pids):
-            with contextlib.suppress(ProcessLookupError, FileNotFoundError):
-                with open(f"/proc/{pid}/cmdline") as f:
-                    words = f.read()
-                if not among or among in words and "torch.distributed.run" not in words:
-                    os.kill(pid, number)
-
     def happen(self, begins, what, host, by):
         everywhere = range(len(self.day.paces)) if what == "power lost" else [host]
         if what == "co-tenant":
@@ -94,10 +85,10 @@ class Day:
         elif what == "slow link":
             self.hosts.bandwidth[host] = self.day.bandwidth / (by if begins else 1)
         elif what == "frozen":
-            self.signal(host, signal.SIGSTOP if begins else signal.SIGCONT)
+            self.hosts.signal(host, signal.SIGSTOP if begins else signal.SIGCONT)
         elif what == "killed":
             if begins:
-                self.signal(host, signal.SIGKILL, self.command[0])
+                self.hosts.signal(host, signal.SIGKILL, lambda command: self.command[0] in command and "torch.distributed.run" not in command)
         elif what == "disk full":
             ballast = os.path.join(self.disk, "ballast")
             if begins:
@@ -112,13 +103,23 @@ class Day:
             else:
                 self.serve()
         elif begins:
+            self.lost |= set(everywhere)
             for h in everywhere:
-                self.signal(h, signal.SIGKILL)
+                self.hosts.signal(h, signal.SIGKILL)
         else:
+            self.lost -= set(everywhere)
             if what == "power lost":
                 self.serve()
             for h in everywhere:
                 self.start(h)
+
+    def wait(self, until):
+        """Meanwhile torchrun is started again where it gave up, as a cluster's scheduler does."""
+        while time.time() < until:
+            time.sleep(min(0.5, max(until - time.time(), 0)))
+            for host, p in self.ranks.items():
+                if p.poll() is not None and host not in self.lost:
+                    self.start(host)
 
     def run(self):
         """Runs the job with all that happens. Returns when its clock began, and the seconds of its start."""
@@ -135,8 +136,9 @@ class Day:
             began = time.time()
             self.weather[:, 3] = until = began + self.day.seconds
             for at, begins, e in sorted(((e[at], at == "at", e) for e in self.day.events for at in ("at", "until")), key=lambda x: x[0]):
-                time.sleep(max(began + at - time.time(), 0))
+                self.wait(began + at)
                 self.happen(begins, e["what"], e["host"], e["by"])
+            self.wait(until)
             for p in self.ranks.values():
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     p.wait(max(until + 30 - time.time(), 1))
@@ -260,6 +262,7 @@ def main():
     for s in o.scenario:
         day = scenario.draw(int(s)) if s.isdigit() else scenario.read(s)
         days[os.path.basename(s).removesuffix(".json")] = day.scaled(o.seconds or day.seconds)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no host is left behind
     rows, found = [], {}
     todo = list(itertools.product(days.items(), o.seeds, entries.items()))
     for k, ((where, day), seed, (name, command)) in enumerate(todo):
