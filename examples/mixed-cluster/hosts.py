@@ -4,12 +4,14 @@
         hosts.start(0, "python", "train.py")          # subprocess.Popen, within the first host
 """
 
+import contextlib
 import ctypes
 import fcntl
 import heapq
 import multiprocessing
 import os
 import select
+import signal
 import struct
 import subprocess
 import time
@@ -41,9 +43,19 @@ class Hosts:
         self._running.append(subprocess.Popen(["ip", "netns", "exec", self.names[host], *command], **arguments))
         return self._running[-1]
 
+    def signal(self, host, number, among=lambda command: True):
+        """To the processes of a host whose command line, its words joined by zeros, is one of them."""
+        for pid in subprocess.run(["ip", "netns", "pids", self.names[host]], capture_output=True, text=True).stdout.split():
+            with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+                with open(f"/proc/{pid}/cmdline") as f:
+                    command = f.read()
+                if among(command):
+                    os.kill(int(pid), number)
+
     def close(self):
+        for host in range(len(self.names)):
+            self.signal(host, signal.SIGKILL)  # those that were started by others, too
         for p in self._running:
-            p.kill()
             p.wait()
         self._switch.kill()
         self._switch.join()

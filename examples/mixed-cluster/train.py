@@ -1,8 +1,8 @@
-"""A small GPT-2 on hosts of unequal speed: as the examples of PyTorch have it, with a split by hand, and with Evenkeel. torchrun starts it on each host, run.py
-all of it.
+"""A small GPT-2 on hosts of unequal speed: as the examples of PyTorch have it, with a split by hand, with samples taken from one counter, and with Evenkeel.
+torchrun starts it on each host, run.py all of it.
 
-What a device would take, a layer sleeps: so much for each token, padding too, and for its attention. What happens to the hosts is in the file `weather`,
-which run.py changes while the job trains.
+A pass takes as long as its emulated device would: so much for each token, padding too, and for its attention. What happens to the hosts is in the file
+`weather`, which run.py changes while the job trains.
 """
 
 import argparse
@@ -17,28 +17,41 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import evenkeel
-from evenkeel.bucket import Pieces
 from evenkeel.checkpoint import Job
+from scenario import seconds_of
 
 LONGEST = 512  # tokens, which are bytes
-SECONDS = 1 / 24000  # of a token at pace 1
-BATCH, PIECES = 48, 24  # samples of a step, over all ranks; pieces of about as many
-EVERY = 20  # steps between checkpoints by hand
+BATCH, MICRO_STEPS = 96, 12  # samples of a step, over all ranks; micro-steps of a rank with Evenkeel
+EVERY = 10  # steps between checkpoints by hand
 WEATHER = ("pace", "loader", "usual", "until")  # of each host: seconds of its device for one of the quickest's, and of its loader for a sample; the pace on good days; the job's end
 
 
-class Work(torch.autograd.Function):
-    """A third in the forward pass, the rest in the backward pass."""
+class Emulated(torch.autograd.Function):
+    """The identity behind the last layer: a third of the time ends with the forward pass, and the backward pass begins here."""
 
     @staticmethod
-    def forward(ctx, x, seconds):
-        ctx.seconds = seconds
-        time.sleep(seconds / 3)
+    def forward(ctx, x, host):
+        ctx.host, ctx.seconds = host, host.of_pass
+        host.wait(host.began + ctx.seconds / 3)
         return x.clone()
 
     @staticmethod
     def backward(ctx, grad):
-        time.sleep(ctx.seconds * 2 / 3)
+        ctx.host.began, ctx.host.of_pass = time.perf_counter(), ctx.seconds
+        return grad, None
+
+
+class Backward(torch.autograd.Function):
+    """The identity behind the embeddings, where the backward pass ends."""
+
+    @staticmethod
+    def forward(ctx, x, host):
+        ctx.host = host
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        ctx.host.wait(ctx.host.began + ctx.host.of_pass * 2 / 3)
         return grad, None
 
 
@@ -48,13 +61,20 @@ class Host:
     def __init__(self, weather, number):
         self.now = np.memmap(weather, np.float64, "r").reshape(-1, len(WEATHER))[number]
         self.pace = float(self.now[2])  # as its owner knows it
-        self.seconds = 0.0  # that its device computed
+        self.seconds = self.began = self.of_pass = 0.0  # that its device computed; of the present pass
 
-    def compute(self, module, args, output):
-        samples, length = output.shape[:2]
-        seconds = self.now[0] * SECONDS * samples * length * (1 + length / 1024)
-        self.seconds += seconds
-        return Work.apply(output, seconds)
+    def begin(self, module, args, kwargs):
+        samples, length = kwargs["input_ids"].shape
+        self.began, self.of_pass = time.perf_counter(), self.now[0] * seconds_of(samples, length)
+        self.seconds += self.of_pass
+
+    def wait(self, until):
+        time.sleep(max(until - time.perf_counter(), 0))
+
+    def emulate(self, net):
+        net.register_forward_pre_hook(self.begin, with_kwargs=True)
+        net.transformer.drop.register_forward_hook(lambda module, args, output: Backward.apply(output, self))
+        net.transformer.ln_f.register_forward_hook(lambda module, args, output: Emulated.apply(output, self))
 
 
 class Text(torch.utils.data.Dataset):
@@ -68,17 +88,17 @@ class Text(torch.utils.data.Dataset):
 
     def __getitem__(self, i):
         time.sleep(self.host.now[1])
-        return self.samples[i]
+        return i, self.samples[i]
 
 
 def padded(samples):
-    ids = torch.nn.utils.rnn.pad_sequence(samples, batch_first=True, padding_value=-1)
-    return {"input_ids": ids.clamp(min=0), "attention_mask": (ids >= 0).long(), "labels": ids.masked_fill(ids < 0, -100)}
+    ids = torch.nn.utils.rnn.pad_sequence([text for _, text in samples], batch_first=True, padding_value=-1)
+    return {"samples": torch.tensor([i for i, _ in samples]), "input_ids": ids.clamp(min=0), "attention_mask": (ids >= 0).long(), "labels": ids.masked_fill(ids < 0, -100)}
 
 
 def model(host):
     net = GPT2LMHeadModel(GPT2Config(vocab_size=256, n_positions=LONGEST, n_embd=32, n_layer=2, n_head=2, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0))
-    net.transformer.h[0].mlp.register_forward_hook(host.compute)
+    host.emulate(net)
     return net
 
 
@@ -89,16 +109,15 @@ def trained(batch):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("folder", help="with text, plan.json and weather")
-    p.add_argument("--how", choices=["plain", "by-hand", "evenkeel"], default="plain")
-    p.add_argument("--without", choices=["buckets", "tuner", "checkpoints"], default="", help="what evenkeel leaves out")
+    p.add_argument("folder", help="with text and weather")
+    p.add_argument("--how", choices=JOBS, default="plain")
+    p.add_argument("--without", choices=["service", "buckets", "tuner", "checkpoints"], default="", help="what evenkeel leaves out")
     o = p.parse_args()
     torch.set_num_threads(1)
-    torch.manual_seed(1)
+    torch.manual_seed(int(os.environ["SEED"]))
     dist.init_process_group("gloo")
-    job = EvenkeelJob if o.how == "evenkeel" else PlainJob
     with open(os.path.join(o.folder, f"log.{os.environ['HOST']}"), "a", buffering=1) as log:
-        job(o, Host(os.path.join(o.folder, "weather"), int(os.environ["HOST"])), log).train()
+        JOBS[o.how](o, Host(os.path.join(o.folder, "weather"), int(os.environ["HOST"])), log).train()
     dist.destroy_process_group()
 
 
@@ -108,15 +127,19 @@ class PlainJob:
     def __init__(self, o, host, log):
         self.o, self.host, self.log, self.step, self.begun = o, host, log, 0, time.time()
         self.data = Text(os.path.join(o.folder, "text"), host)
+        self.steps = -(-len(self.data) // BATCH)  # of an epoch
         self.net = model(host)
         self.ddp = DDP(self.net)
         self.optimizer = torch.optim.AdamW(self.net.parameters(), lr=3e-3)
-        self.path = os.path.join(o.folder, "job.pt")
+        self.path = os.path.join(o.folder, "disk", "job.pt")
+
+    def loss(self, batch):
+        return self.ddp(**{name: x for name, x in batch.items() if name != "samples"}).loss
 
     def note(self, batch, loss):
         """A micro-step."""
         n = trained(batch)
-        print(json.dumps({"at": time.time(), "tokens": n, "loss": loss.item() * n, "busy": self.host.seconds, "step": self.step, "run": self.begun}), file=self.log)
+        print(json.dumps({"at": time.time(), "tokens": n, "loss": loss.item() * n, "busy": self.host.seconds, "step": self.step, "run": self.begun, "samples": batch["samples"].tolist()}), file=self.log)
 
     def ended(self):
         over = torch.tensor([float(time.time() > self.host.now[3])])
@@ -137,46 +160,73 @@ class PlainJob:
         self.step = saved["step"]
         return saved
 
+    def order(self, epoch):
+        return torch.randperm(len(self.data), generator=torch.Generator().manual_seed(1000 * int(os.environ["SEED"]) + epoch)).tolist()
+
     def batches(self, epoch, first):
         """This rank's part of each batch of an epoch."""
         speeds = [None] * dist.get_world_size()
         dist.all_gather_object(speeds, 1 / self.host.pace if self.o.how == "by-hand" else 1.0)
-        ends = [round(BATCH * sum(speeds[: r + 1]) / sum(speeds)) for r in range(len(speeds))]
-        rank = dist.get_rank()
-        order = torch.randperm(len(self.data), generator=torch.Generator().manual_seed(epoch)).tolist()
-        for step in range(first, len(order) // BATCH):
-            yield order[step * BATCH + (ends[rank - 1] if rank else 0) : step * BATCH + ends[rank]]
+        rank, order = dist.get_rank(), self.order(epoch)
+        for step in range(first, self.steps):
+            batch = order[step * BATCH : (step + 1) * BATCH]
+            begin, end = (round(len(batch) * sum(speeds[:r]) / sum(speeds)) for r in (rank, rank + 1))
+            yield batch[begin:end]
+
+    def backward(self, batch):
+        """Of the mean over the samples of the step, for the ranks' mean."""
+        loss, total = self.loss(batch), min(BATCH, len(self.data) - self.step % self.steps * BATCH)
+        (loss * len(batch["samples"]) * dist.get_world_size() / total).backward()
+        self.note(batch, loss)
+
+    def stepped(self):
+        """Ends a step. Says whether the job is over."""
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.step += 1
+        self.save()
+        return self.ended()
 
     def train(self):
         self.load()
-        each = len(self.data) // BATCH
         while True:
-            epoch, first = divmod(self.step, each)
+            epoch, first = divmod(self.step, self.steps)
             for batch in torch.utils.data.DataLoader(self.data, batch_sampler=list(self.batches(epoch, first)), collate_fn=padded):
-                loss = self.ddp(**batch).loss
-                (loss * len(batch["labels"]) * dist.get_world_size() / BATCH).backward()
-                self.optimizer.step()
-                self.optimizer.zero_grad()
-                self.note(batch, loss)
-                self.step += 1
-                self.save()
-                if self.ended():
+                self.backward(batch)
+                if self.stepped():
                     return
 
 
+class SharedJob(PlainJob):
+    """A rank takes one more sample while the batch lacks some, as in hivemind, whose peers count towards one batch."""
+
+    def train(self):
+        self.load()
+        store = dist.distributed_c10d._get_default_store()
+        while True:
+            epoch, step = divmod(self.step, self.steps)
+            order = self.order(epoch)[step * BATCH : (step + 1) * BATCH]
+            with self.ddp.no_sync():
+                while (end := store.add(f"taken {self.step}", 1)) <= len(order):
+                    self.backward(padded([self.data[order[end - 1]]]))
+            for p in self.net.parameters():
+                p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+            flat = torch.cat([p.grad.flatten() for p in self.net.parameters()])
+            dist.all_reduce(flat)
+            for p, grad in zip(self.net.parameters(), flat.split([p.numel() for p in self.net.parameters()])):
+                p.grad.copy_(grad.view_as(p) / dist.get_world_size())
+            if self.stepped():
+                return
+
+
 class EvenkeelJob(PlainJob):
-    """Pieces of equal duration, as many for each rank as it can take, and a checkpoint every step."""
+    """Each rank takes the samples whose cost it can compute in the same time as the others, and saves each step."""
 
     def train(self):
         tuner = evenkeel.Tuner(self.ddp, local=self.o.without != "tuner")
-        if self.o.without == "buckets":
-            batches = tuner.batches(len(self.data), BATCH, weighted=True)
-            loader = torch.utils.data.DataLoader(self.data, batch_sampler=batches, collate_fn=padded)
-        else:
-            lengths = [len(s) for s in self.data.samples]
-            pieces = Pieces(self.data, lengths, os.path.join(self.o.folder, "plan.json"), collate_fn=padded, labels=[n - 1 for n in lengths])
-            batches = tuner.batches(pieces.begin, PIECES, micro_batch=1)
-            loader = torch.utils.data.DataLoader(pieces, batch_sampler=batches, collate_fn=list)
+        costs = None if self.o.without == "buckets" else [seconds_of(1, len(s)) for s in self.data.samples]
+        batches = tuner.batches(len(self.data), BATCH, seed=int(os.environ["SEED"]), weighted=True, costs=costs, micro_steps=MICRO_STEPS)
+        loader = torch.utils.data.DataLoader(self.data, batch_sampler=batches, collate_fn=padded)
         saved = None
         if self.o.without != "checkpoints":
             saved = Job(self.path)
@@ -186,11 +236,9 @@ class EvenkeelJob(PlainJob):
             tuner.load_state_dict(found["tuner"])
         while True:
             for batch in tuner.steps(loader):
-                batch, weight = (batch[0].data, batch[0].label_weight) if isinstance(batch, list) else (batch, 1.0)
-                if self.o.without == "buckets":
-                    tuner.weight(trained(batch))
-                loss = self.ddp(**batch).loss
-                (loss * weight).backward()
+                tuner.weight(trained(batch))
+                loss = self.loss(batch)
+                loss.backward()
                 if tuner.counts:
                     self.note(batch, loss)
                 if not tuner.synchronised:
@@ -210,6 +258,8 @@ class EvenkeelJob(PlainJob):
                         saved.close()
                     return
 
+
+JOBS = {"plain": PlainJob, "by-hand": PlainJob, "shared": SharedJob, "evenkeel": EvenkeelJob}
 
 if __name__ == "__main__":
     main()

@@ -13,7 +13,7 @@ sys.path[:0] = [HERE, os.path.join(HERE, "..")]
 try:
     import numpy
 
-    from evenkeel.bucket import BatchLoader, Loader, Pieces
+    from evenkeel.bucket import BatchLoader, Loader
 except ImportError as e:
     raise unittest.SkipTest(f"needs PyTorch: {e}")
 
@@ -102,17 +102,6 @@ class TestBias(unittest.TestCase):
     def test_offline(self):
         plan = self.plan()
         self.check([self.loaded(plan, seed) for seed in range(1, SEEDS + 1)])
-
-    def test_pieces(self):
-        """Rounds of four pieces; the tuner takes the mean over pieces."""
-        plan, runs = self.plan(), []
-        for seed in range(1, SEEDS + 1):
-            pieces, run = Pieces(range(SAMPLES), LENGTHS, plan, seed=seed, collate_fn=list, cache=self.folder), []
-            for epoch in range(EPOCHS):
-                order = numpy.random.RandomState([seed, epoch]).permutation(pieces.begin(epoch))
-                run.append([[(p.samples, p.weight / 4) for p in (pieces[int(k)] for k in order[at:at + 4])] for at in range(0, len(order), 4)])
-            runs.append(run)
-        self.check(runs)
 
 
 if __name__ == "__main__":

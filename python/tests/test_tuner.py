@@ -2,10 +2,13 @@
 
 import collections
 import copy
+import itertools
+import json
 import os
 import random
 import statistics
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -14,6 +17,7 @@ from unittest import mock
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..")]
 
+import numpy
 import torch
 import torch.distributed as dist
 from torch.nn.functional import cross_entropy
@@ -23,6 +27,7 @@ import evenkeel
 import fake_service
 import processes
 from evenkeel.tuner import Usage, client, deadline, gradient_hook
+from evenkeel.tuner.by_cost import worked
 
 LENGTH = 200
 
@@ -287,6 +292,94 @@ class TestGradients(Ranks):
         self.run_(2, child)
         self.assertGreater(len(service.reports), 0)
 
+
+class TestCosts(Ranks):
+    def test_shares_of_costs(self):
+        """A quarter of the samples costs a hundred times as much as the others. The ranks have work by their shares, in up to four micro-steps, report it
+        in samples, and train on each sample once an epoch with the gradient of one process; one rank has nothing. A job resumed in between goes on
+        with the rest."""
+        service = self.serve(lambda reports, _: ([20, 0, 10], [3, 1, 2]) if len(reports) < 5 else ([28, 0, 2], [3, 1, 2]))
+        temp = tempfile.TemporaryDirectory()
+        self.addCleanup(temp.cleanup)
+        kept = os.path.join(temp.name, "state")
+        costs = [100.0 if i % 4 == 0 else 1.0 + i / 1000 for i in range(LENGTH)]
+        for epochs, path in ((1, "first"), (2, "second")):
+
+            def child(rank, port):
+                job = Job(rank, 3, port)
+                batches = {"global_batch": 30, "costs": costs, "micro_steps": 4}
+                loader, seen, steps, number, done = job.loader(**batches), [], 0, 0, []
+                if path == "second":
+                    with open(kept) as f:
+                        number, seen, state = json.load(f)
+                    job.tuner.load_state_dict(state)
+                for x, y, i in itertools.chain.from_iterable(job.tuner.steps(loader) for _ in range(epochs)):
+                    job.counted(i)
+                    cross_entropy(job.ddp(x), y).backward()
+                    steps += 1
+                    if not job.tuner.synchronised:
+                        continue
+                    off, union, parts, _, _ = job.off()
+                    assert off <= 1e-12, (off, parts)
+                    assert len(union) == min(30, LENGTH - len(seen)), union
+                    seen += union
+                    number += 1
+                    everyone = [None] * 3
+                    dist.all_gather_object(everyone, steps)
+                    done.append((list(map(len, parts)), [sum(costs[k] for k in some) for some in parts], everyone))
+                    steps = 0
+                    job.step()
+                    if len(seen) == LENGTH:
+                        assert sorted(seen) == list(range(LENGTH))
+                        seen = []
+                    if path == "first" and number == 4:
+                        if rank == 0:
+                            with open(kept, "w") as f:
+                                json.dump([number, seen, job.tuner.state_dict()], f)
+                        break
+                job.tuner.close()
+                if path == "second" and rank == 0:
+                    with open(kept, "w") as f:
+                        json.dump(done, f)
+
+            self.run_(3, child)
+        with open(kept) as f:
+            done = json.load(f)
+        checked = 0
+        for r in service.reports[6:]:
+            counts, work, steps = done[r["round"]]
+            shares = service.old[r["plan"]][0]
+            if sum(counts) < 30:
+                continue
+            told = [r["ranks"][k]["samples"] for k in (0, 2)]
+            self.assertTrue(max(steps) <= 4 and not counts[1], (counts, steps))
+            self.assertEqual(r["ranks"][1], None)
+            for k, share, samples in zip((0, 2), (shares[0], shares[2]), told):
+                self.assertLess(abs(samples - min(30 * work[k] / sum(work), share)), 2, (counts, work, told))  # padding aside
+                self.assertLessEqual(r["ranks"][k]["micro_steps"], samples)
+            self.assertNotEqual(told[1], counts[2])
+            checked += 1
+        self.assertGreater(checked, 3)
+
+    def test_with_a_deadline_of_the_service(self):
+        self.serve(lambda reports, _: ([4, 4], [1, 1], (1.0, [0.1, 0.1])))
+
+        def child(rank, port):
+            job = Job(rank, 2, port)
+            try:
+                job.loader(global_batch=8, costs=[1.0] * LENGTH)
+            except Usage as e:
+                assert "the service has a deadline" in str(e), e
+                return
+            raise AssertionError
+
+        self.run_(2, child)
+
+    def test_worked(self):
+        costs, parts = numpy.array([10.0, 1, 1, 1, 4]), [[[0]], [[1, 4], [2]], [[3]], []]  # 10, twice 4 and 1, 1, none of 20
+        self.assertEqual([worked(costs, parts, r, 3) for r in range(4)], [2, 2, 1, 0])
+        self.assertEqual(worked(costs, parts, 0, 1), 1)
+        self.assertEqual(worked(numpy.zeros(5), parts, 2, 3), 1)
 
 class TestLocal(Ranks):
     def test_shares_without_a_service(self):
@@ -775,6 +868,10 @@ class TestUsage(Ranks):
             says("a whole number", lambda: job.tuner.batches(3, global_batch={"start": 8, "least": 4, "most": 16}))
             for wrong in ("soon", "5", 5, None):
                 says(f"deadline {wrong!r}: ", lambda: job.tuner.batches(3, 1, deadline=wrong))
+            for wrong in ([1, 2], [1, 2, -1], [1, 2, float("nan")]):
+                says("give 3 numbers from 0", lambda: job.tuner.batches(3, 1, costs=wrong))
+            says("leave them out beside costs", lambda: job.tuner.batches(3, 1, costs=[1, 2, 3], deadline="auto"))
+            says("leave them out beside costs", lambda: job.tuner.batches(3, 1, costs=[1, 2, 3], micro_batch=2))
             loader = job.loader(global_batch=8, micro_batch=4)
             says("called already", lambda: job.tuner.batches(3, 1))
             says("as batch_sampler to one DataLoader", lambda: next(job.tuner.steps(torch.utils.data.DataLoader(job.data, batch_size=4))))
@@ -798,9 +895,9 @@ class TestUsage(Ranks):
         def child(rank, port):
             job = Job(rank, 2, port, net=torch.nn.Linear(8, 3).double())
             try:
-                job.tuner.batches(LENGTH, 8 + rank)
+                job.tuner.batches(LENGTH, 8 + rank, costs=[1.0 + rank] * LENGTH)
             except Usage as e:
-                assert "global_batch 9 on rank 1, 8 on rank 0" in str(e), e
+                assert "global_batch 9 on rank 1, 8 on rank 0; costs 0x" in str(e), e
                 return
             raise AssertionError
 

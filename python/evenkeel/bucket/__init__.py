@@ -5,8 +5,7 @@ from .cost import Costs, measured, profile
 from .loader import Loader
 from .packing import packed
 from .partition import partition
-from .pieces import Piece, Pieces
 from .place import MicroBatch
 from .schedule import ScheduleError
 
-__all__ = ["BatchLoader", "Costs", "Loader", "MicroBatch", "Piece", "Pieces", "ScheduleError", "measured", "packed", "partition", "profile"]
+__all__ = ["BatchLoader", "Costs", "Loader", "MicroBatch", "ScheduleError", "measured", "packed", "partition", "profile"]

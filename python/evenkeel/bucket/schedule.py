@@ -37,8 +37,8 @@ class Schedule:
             raise ScheduleError(f"{path}: the file is truncated, or was changed or damaged; remove it")
         self.first, self.end = h["from"], h["steps"]
 
-    def lines(self, step=0):
-        """This rank's batches from a step on, each with the position of its line in the file."""
+    def _batches(self, step):
+        """This rank's batches from a step on."""
         with open(self.path, "rb") as f:
             f.seek(at := self._start)
             while at < self._end:
@@ -46,12 +46,12 @@ class Schedule:
                 m = _USUAL.match(line)
                 if int(m[1]) >= step and int(m[2]) == self.rank:
                     value = json.loads(line)
-                    yield at, Batch(value["step"], value["weight"], value["token_weight"], value["samples"])
+                    yield Batch(value["step"], value["weight"], value["token_weight"], value["samples"])
                 at += len(line)
 
     def steps(self, step):
         """Yields for every step from this one on the list of this rank's batches. It is empty if the rank has no work in the step."""
-        batches = (batch for _, batch in self.lines(step))
+        batches = self._batches(step)
         ahead = next(batches, None)
         for now in range(step, self.end):
             own = []

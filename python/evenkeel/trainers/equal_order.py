@@ -8,8 +8,7 @@ from typing import Any
 import numpy
 import torch
 
-from ..bucket.partition import partition
-
+from ..tuner.by_cost import division, worked
 from ..tuner.round_vector import Did
 from ..tuner.sample_order import Plans, split
 from ..tuner.step_sampler import shuffled
@@ -72,19 +71,16 @@ class EqualOrder:
             assert self.costs is not None
             epoch, at = divmod(number, self.rounds)
             samples = self._order(epoch)[at * self.global_batch : (at + 1) * self.global_batch].numpy()
-            shares = self.plan(number).shares
-            parts = iter(partition(self.costs[samples], [s for s in shares if s], micro_batches=self.micro_steps, padded=True))
+            parts = division(self.costs[samples], self.plan(number).shares, self.micro_steps, "equal")
             self._divided = {n: d for n, d in self._divided.items() if n >= self.round}
-            self._divided[number] = [[samples[m].tolist() for m in next(parts)] if s else [[]] * self.micro_steps for s in shares]
+            self._divided[number] = [[samples[m].tolist() for m in own] or [[]] * self.micro_steps for own in parts]
         return self._divided[number]
 
     def worked(self, number: int) -> int:
         """The samples of this rank in a round or, with costs, what it has of the round's work, in samples; at most its share."""
         if self.costs is None:
             return sum(self.sizes(number))
-        work = [sum(len(m) * max(self.costs[m]) for m in own if m) for own in self._division(number)]
-        own = round(sum(self.counts(number)) * work[self.rank] / (sum(work) or 1.0))
-        return min(max(own, any(self.sizes(number))), self.plan(number).shares[self.rank])
+        return worked(self.costs, self._division(number), self.rank, self.plan(number).shares[self.rank])
 
     def counts(self, number: int) -> list[int]:
         """The samples of all ranks in a round."""

@@ -23,6 +23,7 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader
 
 from ..tuner import client, registration, round_vector
+from ..tuner.by_cost import mark
 from ..tuner.errors import Usage
 from ..tuner.input_time import InputTime
 from ..tuner.local import LocalClient
@@ -147,7 +148,7 @@ class EqualSteps:
             _alone(self._model)
         self._group = dist.new_group(backend="gloo")
         device = next(self._model.parameters()).device if self._model is not None else torch.device("cpu")
-        found = self._found({**self._same, "deadline": ""}, device)
+        found = self._found({**self._same, "deadline": "", "costs": mark(o.costs)}, device)
         self._client, self._serving, self._news = found.client, found.serving, client.News(found.client, found.first)
         self._alike = isinstance(found.client, LocalClient)
         o.begin(dist.get_rank(), found.first or client.uniform(o.global_batch, found.most), found.most)
@@ -270,8 +271,8 @@ class EqualSteps:
     def _end(self) -> None:
         assert self._time is not None and self._began is not None
         o, now = self.order, self.clock()
-        own = sum(self._sizes)
-        did = Did(samples=o.worked(o.round), micro_steps=len(self._sizes) if own else 0, input=self._waited)
+        did = Did(samples=o.worked(o.round), input=self._waited)
+        did.micro_steps = min(len(self._sizes), did.samples)  # the service knows none without samples
         seconds, past = self._time.read(Past(o.round, o.plan(o.round), now - self._began, [did]))
         o.round, self._step, self._waited, self._began = o.round + 1, 0, 0.0, None
         if self._serving:

@@ -35,6 +35,7 @@ class MicroSteps:
         self.began = self._clock()  # before the loader: a deadline does not wait for it
         self.waited = self._charged = 0.0  # seconds for the loader in this round, and those that belong to micro-steps
         self.done = self.total = 0  # samples of this rank, of all ranks; total 0: known when the round is over
+        self.work: int | None = None  # those that this rank's share of the work is worth; None: as many as it has
         self._taken: list[tuple[Any, int]] = []
         self.number, self.plan = b.round, b.plan(b.round)
         if b.dealing:
@@ -43,12 +44,13 @@ class MicroSteps:
             self.mine = b.own
         else:
             drawn, batch = self._load()
-            self._buffer, self.mine, self.total, self.plan = [(batch, drawn.samples)], drawn.own, drawn.total, drawn.plan
+            self._buffer, self.mine, self.work, self.total, self.plan = [(batch, drawn.samples)], drawn.own, drawn.work, drawn.total, drawn.plan
         self._rule()
 
     def _node_of(self, plan: client.Plan, share: int) -> deadline.Node:
         r = self.batches.rank
-        limit = max(1, min(plan.micro_batches[r] or share, self._cap))
+        planned = 0 if self.batches.costs is not None else plan.micro_batches[r]  # micro-batches of short samples have more
+        limit = max(1, min(planned or share, self._cap))
         shapes = [s for s in self._sizes if s <= limit]
         return deadline.Node(limit, min(plan.least[r] if plan.deadline else self._least, limit), shapes)
 

@@ -109,6 +109,9 @@ class RoundExchange:
         work = self._work
         did.pause, did.pause_before = self.pauses.next(work.number)
         did.input = work.input.beyond(did.samples, work.waited, did.seconds)
+        if work.work is not None:
+            did.samples = work.work
+            did.micro_steps = min(did.micro_steps, did.samples)  # the service knows none without samples
         if self.late:
             did = dataclasses.replace(did, seconds=self._seconds(), input=self._waited)
             self._waited = min(self._work.waited, self._gap)

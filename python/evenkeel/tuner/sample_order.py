@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from .by_cost import division, worked
 from .pauses import delayed
 from .round_vector import Did
 
@@ -64,6 +65,7 @@ class Drawn:
 
     samples: int  # of the batch that count
     own: int = 0  # of this rank in the round
+    work: int | None = None  # those that its share of the round's work is worth, if samples cost unequally
     total: int = 0  # of all ranks in this round; with a deadline 0: known when it is over
     plan: Any = None  # whose sizes cut the round
     round: int = -1
@@ -71,13 +73,25 @@ class Drawn:
 
 
 class Batches:
-    """The batch sampler of one rank. length: samples of an epoch, or a function from the epoch's number to it. plan: the first one. chunk: samples of a
-    batch if the order is dealt out. deal: rounds have deadlines. drop_last: an epoch ends where too few samples are left for a whole round. All ranks make
-    the same calls, except of __iter__ and arrived."""
+    """The batch sampler of one rank, over length samples. plan: the first one. chunk: samples of a batch if the order is dealt out. deal: rounds have
+    deadlines. drop_last: an epoch ends where too few samples are left for a whole round. costs of samples, an array: the ranks share these, each in at
+    most micro_steps micro-steps. All ranks make the same calls, except of __iter__ and arrived."""
 
-    def __init__(self, length: int | Callable[[int], int], rank: int, plan: Any, seed: int = 0, shuffle: bool = True, deal: bool = False, chunk: int = 0, drop_last: bool = False):
-        self.length, self.rank, self.seed, self.shuffle = 0, rank, seed, shuffle
-        self._lengths = length
+    def __init__(
+        self,
+        length: int,
+        rank: int,
+        plan: Any,
+        seed: int = 0,
+        shuffle: bool = True,
+        deal: bool = False,
+        chunk: int = 0,
+        drop_last: bool = False,
+        costs: Any = None,
+        micro_steps: int = 0,
+    ):
+        self.length, self.rank, self.seed, self.shuffle = length, rank, seed, shuffle
+        self.costs, self._micro_steps = costs, micro_steps
         self.dealing, self.chunk, self._drop_last = deal, chunk, drop_last
         self.divide: Callable[[Any, int], list[int]] = lambda _, share: [share]  # the micro-steps of a share by a plan, in rounds that wait for all
         self.epoch = 0
@@ -95,9 +109,6 @@ class Batches:
         self._main = threading.current_thread()
 
     def _order(self) -> torch.Tensor:
-        self.length = self._lengths(self.epoch) if callable(self._lengths) else self._lengths
-        if self.length < 1:
-            raise ValueError(f"{self.length} samples: there is nothing to train on")
         if not self.shuffle:
             return torch.arange(self.length)
         g = torch.Generator()
@@ -174,11 +185,23 @@ class Batches:
                 self._wait()
                 continue
             self.drawn, at = number, 0
+            if self.costs is not None:
+                yield from self._by_cost(left[:total], plan, number)
+                left, number = left[total:], number + 1
+                continue
             for n in self.divide(plan, len(own)) or [0]:
-                self._queue.append(Drawn(n, len(own), total, plan, number))
+                self._queue.append(Drawn(n, len(own), None, total, plan, number))
                 yield own[at : at + n].tolist() or left[: self._stand_in(plan)].tolist()
                 at += n
             left, number = left[total:], number + 1
+
+    def _by_cost(self, samples: torch.Tensor, plan: Any, number: int) -> Iterator[list[int]]:
+        costs = self.costs[samples.numpy()]
+        parts = division(costs, plan.shares, self._micro_steps, "free")
+        own, work = [m for m in parts[self.rank] if m], worked(costs, parts, self.rank, plan.shares[self.rank])
+        for m in own or [[]]:
+            self._queue.append(Drawn(len(m), sum(map(len, own)), work, len(samples), plan, number))
+            yield samples[m].tolist() or samples[:1].tolist()
 
     def _stand_in(self, plan: Any) -> int:
         """The samples of a batch that does not count: two where they fit, because batch normalisation takes no single one."""
@@ -267,15 +290,11 @@ class Batches:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state["version"] != 1:
             raise ValueError(f"state of version {state['version']}; this program reads 1")
-        before, self.epoch = self.epoch, state["epoch"]
-        left = self._order()
         for k in ("length", "seed", "shuffle"):
             if state[k] != getattr(self, k):
-                found = getattr(self, k)
-                self.epoch = before
-                self._order()
-                raise ValueError(f"the state is of a job with {k} {state[k]}, this one has {found}: pass batches() the same")
-        self._events, self._parts, self._left, self._gone = [], [], left, 0
+                raise ValueError(f"the state is of a job with {k} {state[k]}, this one has {getattr(self, k)}: pass batches() the same")
+        self.epoch = state["epoch"]
+        self._events, self._parts, self._left, self._gone = [], [], self._order(), 0
         for event in state["events"]:
             if event[0] == "take":
                 self._left = self._left[event[1] :]

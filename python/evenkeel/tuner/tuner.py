@@ -17,10 +17,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy
 import torch
 
 from . import client, registration, structure
 from . import deadline as deadline_
+from .by_cost import mark
 from .errors import Usage
 from .gradient_check import GradientCheck
 from .gradient_hook import GradientHook, Round
@@ -64,7 +66,7 @@ class Tuner:
 
     def batches(
         self,
-        length: int | Callable[[int], int],
+        length: int,
         global_batch: int,
         micro_batch: int = 0,
         least: int = 1,
@@ -74,33 +76,39 @@ class Tuner:
         shuffle: bool = True,
         drop_last: bool = False,
         weighted: bool = False,
+        costs: Any = None,
+        micro_steps: int = 8,
         cut: Callable[[Any, int, int], Any] | None = None,
     ) -> Batches:
-        """The batch sampler for a DataLoader over length samples, or as many as a function of the epoch's number says (evenkeel.bucket.Pieces.begin). Call
-        it once on all ranks. Arguments are the same on all ranks, except micro_batch (the largest that fits, 0: any), least (the smallest) and sizes
+        """The batch sampler for a DataLoader over length samples. Call it once on all ranks. Arguments are the same on all ranks, except micro_batch (the largest that fits, 0: any), least (the smallest) and sizes
         (the only ones allowed, if shapes are fixed). deadline: "auto", a duration such as "1.5s", a share of the predicted time such as "110%", or "" to
         wait for all. drop_last: leave out the end of an epoch that is less than a global batch. weighted: the loop calls weight in each micro-step.
+        costs, one per sample, are what a sample takes, where that depends on its length: the ranks share costs instead of samples, and each takes its
+        samples in up to micro_steps micro-steps of unequal numbers, padded to the longest.
         cut(batch, begin, end) returns samples begin to end of a batch, where the rule does not fit (structure.cut); batches are cut only in rounds with
         a deadline, and after memory ran out."""
         if self._work is not None:
             raise Usage("batches() was called already: one Tuner has one loader; evaluate with an ordinary one")
         if isinstance(global_batch, bool) or not isinstance(global_batch, int):
             raise Usage(f"global_batch {global_batch!r}: give a whole number; the tuner divides it among the ranks, and does not change it")
-        first = length(0) if callable(length) else length
-        if first < 1 or global_batch < 1 or micro_batch < 0 or least < 1:
-            raise Usage(f"length {first}, global_batch {global_batch}, micro_batch {micro_batch}, least {least}: give 1 or more, and for micro_batch 0 or more")
-        if drop_last and first < global_batch:
-            raise Usage(f"drop_last with {first} samples and a global_batch of {global_batch}: an epoch would have no round")
+        if length < 1 or global_batch < 1 or micro_batch < 0 or least < 1:
+            raise Usage(f"length {length}, global_batch {global_batch}, micro_batch {micro_batch}, least {least}: give 1 or more, and for micro_batch 0 or more")
+        if drop_last and length < global_batch:
+            raise Usage(f"drop_last with {length} samples and a global_batch of {global_batch}: an epoch would have no round")
         wrong = deadline != "" and deadline_.fault(deadline)  # else the service refuses it, and the job trains as if there were none
         if wrong:
             raise Usage(f"deadline {deadline!r}: {wrong}")
+        if costs is not None:
+            costs = _costs(costs, length, micro_steps, bool(micro_batch or least > 1 or sizes), deadline)
         x = self._exchange
-        same = {"length": first, "global_batch": global_batch, "deadline": deadline, "seed": seed, "shuffle": shuffle, "drop_last": drop_last, "weighted": weighted}
+        same = {"length": length, "global_batch": global_batch, "deadline": deadline, "seed": seed, "shuffle": shuffle, "drop_last": drop_last, "weighted": weighted, "costs": mark(costs)}
         limits = {"least": least, "most": micro_batch, "sizes": sorted(sizes)}
         found = registration.register(same, limits, x.device, x.group, self._local)
         plan = found.first or client.uniform(global_batch, found.most)
         deal = bool(deadline) or found.timed
-        batches = Batches(length, x.rank, plan, seed, shuffle, deal, chunk(plan, x.rank, micro_batch), drop_last)
+        if deal and costs is not None:
+            raise Usage("costs: the service has a deadline for this job, and rounds with a deadline count samples: leave one of the two out")
+        batches = Batches(length, x.rank, plan, seed, shuffle, deal, chunk(plan, x.rank, micro_batch), drop_last, costs, micro_steps)
         if self._state is not None:
             batches.load_state_dict(self._state)
         x.begin(batches, found.client, found.first, found.serving)
@@ -309,6 +317,15 @@ class Tuner:
             hook.ended()
         if s.over:
             x.finish(r)
+
+
+def _costs(costs: Any, length: int, micro_steps: int, limited: bool, deadline: str) -> Any:
+    costs = numpy.asarray(costs, float)
+    if costs.shape != (length,) or not ((costs >= 0) & (costs < numpy.inf)).all() or micro_steps < 1:
+        raise Usage(f"costs, micro_steps {micro_steps}: give {length} numbers from 0, one per sample, and for micro_steps 1 or more")
+    if limited or deadline:
+        raise Usage("costs: micro_batch, least, sizes and deadline count samples; leave them out beside costs")
+    return costs
 
 
 def _out_of_memory(e: BaseException) -> bool:

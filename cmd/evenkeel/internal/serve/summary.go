@@ -25,8 +25,7 @@ func (s *summary) lines() []string {
 	if s.Generation == 0 {
 		return []string{fmt.Sprintf("%s: no process group registered; does the command use evenkeel.Tuner?", s.Name)}
 	}
-	// A job may batch pieces, and does not say so.
-	lines := []string{fmt.Sprintf("%s: %s, global batch %d, %s, %d samples (or pieces)", s.Name, cli.Count(len(s.Ranks), "rank"), s.GlobalBatch, cli.Count(s.Rounds, "round"), s.Samples)}
+	lines := []string{fmt.Sprintf("%s: %s, global batch %d, %s, %d samples", s.Name, cli.Count(len(s.Ranks), "rank"), s.GlobalBatch, cli.Count(s.Rounds, "round"), s.Samples)}
 	if s.Rounds == 0 {
 		return append(append(lines, "No round was reported: nothing was tuned."), s.problem()...)
 	}
