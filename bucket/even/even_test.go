@@ -188,12 +188,13 @@ func TestVectors(t *testing.T) {
 		for k := range 16 { // some samples are cut
 			v := vector{Speeds: [][]float64{{1, 1, 1, .5}, {1, 1, .4, 1.7, 1, 1, 1, 1}, {1, 1, 1}, {2}}[k%4], Counts: []string{"equal", "free"}[k/4%2], Micro: 1 + k%2, Fixed: float64(k % 3)}
 			for range []int{24, 60}[k/8] {
-				v.Costs = append(v.Costs, math.Round(100*math.Exp(1.7*r.NormFloat64()))/8)
+				v.Costs = append(v.Costs, math.Round(100*math.Exp([]float64{2.4, 1.7, 1.7}[k%3]*r.NormFloat64()))/8)
 				v.Sizes = append(v.Sizes, math.Round(v.Costs[len(v.Costs)-1]*.7))
 				v.Exchange = append(v.Exchange, math.Round(v.Costs[len(v.Costs)-1]*.8)/8)
 			}
 			if k%3 > 0 {
 				v.Memory = slices.Repeat([]float64{slices.Max(v.Sizes) / float64(1+len(v.Speeds)/2)}, len(v.Speeds))
+				v.Memory[len(v.Speeds)-1] *= 1 + float64(k%3-1)/4
 			}
 			all = append(all, v)
 		}
@@ -320,13 +321,17 @@ func TestCut(t *testing.T) {
 	for _, c := range []struct {
 		free  bool
 		slow  float64
+		each  int // 64: without a limit of memory
 		bound float64
-	}{{true, 1, 1.03}, {true, .4, 1.04}, {false, 1, 1.1}, {false, .4, 1.18}} {
+	}{{true, 1, 256, 1.03}, {true, .4, 256, 1.04}, {false, 1, 256, 1.1}, {false, .4, 256, 1.18}, {true, 1, 64, 1.09}, {false, 1, 64, 1.13}} {
 		r, took, work := rand.New(rand.NewPCG(1, 1)), 0.0, 0.0
 		speeds := []float64{1, 1, 1, 1, c.slow, c.slow, c.slow, c.slow}
 		for range 10 {
 			o, costs := Options{Free: c.free, Fixed: 500, Memory: slices.Repeat([]float64{32768}, 8)}, []float64{}
-			for range 256 {
+			if c.each == 64 {
+				o.Memory = nil
+			}
+			for range c.each {
 				n := math.Floor(min(131072, max(16, 1000*math.Exp(1.7*r.NormFloat64()))))
 				costs, o.Sizes, o.Exchange = append(costs, n+n*n/8192), append(o.Sizes, n), append(o.Exchange, n/8)
 			}
