@@ -1,5 +1,6 @@
 """Random global batches of a fixed size, divided by cost and speed: with few samples, as unsharded and as sharded models need them."""
 
+import dataclasses
 import json
 import os
 import sys
@@ -471,6 +472,33 @@ class TestRanks(unittest.TestCase):
         with self.assertRaisesRegex(ScheduleError, "counts=.equal"):
             with unittest.mock.patch.object(dist, "is_initialized", lambda: True), unittest.mock.patch.object(dist, "get_world_size", lambda: 2):
                 next(BatchLoader(range(4), [1, 2, 3, 4], 2, counts="free", rank=0, ranks=2)._micro()).sync(torch.nn.Linear(1, 1))
+
+
+class TestLhotse(unittest.TestCase):
+    def test_cuts(self):
+        """lhotse's cuts and data set: each cut once, within the memory, and half of the seconds on a rank of half the speed."""
+        try:
+            from lhotse import CutSet
+            from lhotse.dataset import K2SpeechRecognitionDataset
+            from lhotse.dataset.input_strategies import AudioSamples
+            from lhotse.testing.dummies import DummyManifest
+        except ImportError as e:
+            self.skipTest(f"{e}: .ci/python installs it")
+        cuts = DummyManifest(CutSet, begin_id=0, end_id=60, with_data=True)
+        cuts = CutSet.from_cuts(dataclasses.replace(c.truncate(duration=.2 + .1 * (i % 8)).map_supervisions(lambda s: s.trim(.2)), custom=None) for i, c in enumerate(cuts)).to_eager()
+        dataset, heard = K2SpeechRecognitionDataset(return_cuts=True, input_strategy=AudioSamples()), []
+        for rank in range(2):
+            loader = BatchLoader(cuts, [c.duration for c in cuts], 20, memory=6, speeds=[1, .5], counts="free", packed=True, rank=rank, ranks=2, num_workers=rank,
+                                 collate_fn=lambda c: dataset[CutSet.from_cuts(c)])
+            heard.append([])
+            for b in loader:
+                own = b.data["supervisions"]["cut"]
+                self.assertEqual(sorted(c.id for c in own), sorted(cuts[i].id for i in b.samples))
+                self.assertLessEqual(sum(c.duration for c in own), 6 + 1e-9)
+                heard[-1] += own
+        self.assertEqual(sorted(c.id for own in heard for c in own), sorted(c.id for c in cuts))
+        seconds = [sum(c.duration for c in own) for own in heard]
+        self.assertAlmostEqual(seconds[1] / seconds[0], .5, delta=.02)
 
 
 if __name__ == "__main__":
