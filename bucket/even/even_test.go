@@ -198,6 +198,11 @@ func TestVectors(t *testing.T) {
 			}
 			all = append(all, v)
 		}
+		v := vector{Speeds: []float64{1, 1, 1, .5}, Counts: "equal", Micro: 4, Padded: true} // long ones for the fast ranks alone
+		for k := range 128 {
+			v.Costs = append(v.Costs, math.Round([]float64{300, 10000}[(k%10)/9]*(1+.15*r.NormFloat64())))
+		}
+		all = append(all, v)
 		// The cost is lost beside the fixed one; a rank that holds no sample.
 		all = append(all, vector{Costs: []float64{0, 1.8e-12}, Speeds: []float64{1}, Counts: "equal", Micro: 1, Padded: true, Fixed: 1},
 			vector{Costs: []float64{3, 2, 2}, Speeds: []float64{1, 1}, Counts: "equal", Micro: 1, Sizes: []float64{3, 2, 2}, Memory: []float64{1e-6, 4}})
@@ -224,7 +229,7 @@ func TestVectors(t *testing.T) {
 	if err := json.Unmarshal(data, &all); err != nil {
 		t.Fatal(err)
 	}
-	if len(all) < 78 {
+	if len(all) < 79 {
 		t.Fatalf("%d cases", len(all))
 	}
 	for k, v := range all {
@@ -440,6 +445,31 @@ func TestUnequalSpeeds(t *testing.T) {
 				t.Errorf("%v, free %v, %d micro-batches: %.4f of the bound", speeds, o.Free, o.MicroBatches, took/bound)
 			}
 		}
+	}
+}
+
+// Padded, few long samples among many short ones: the fast ranks get the long ones.
+func TestUnequalPadded(t *testing.T) {
+	r, speeds, took, bound := rand.New(rand.NewPCG(5, 6)), []float64{1, 1, 1, .5}, 0.0, 0.0
+	for range 10 {
+		costs := make([]float64, 128)
+		for i := range costs {
+			n := 300 + 60*r.NormFloat64()
+			if r.IntN(10) == 0 {
+				n = 6000 + 800*r.NormFloat64()
+			}
+			costs[i] = n + n*n/8192
+		}
+		o := Options{MicroBatches: 4, Padded: true}
+		parts, err := Partition(costs, speeds, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(t, parts, costs, o)
+		took, bound = took+seconds(parts, costs, speeds, o), bound+max(sum(costs)/sum(speeds), slices.Max(costs))
+	}
+	if t.Logf("%.4f of the bound", took/bound); took/bound > 1.14 {
+		t.Errorf("%.4f of the bound", took/bound)
 	}
 }
 

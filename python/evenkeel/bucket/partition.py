@@ -207,7 +207,7 @@ class _Batch:
 
     def _cut(self):
         """Cuts the samples from the costliest down, within a slot the fastest rank first: so that each slot lasts as long in all ranks, and so that all bins
-        last equally long. The first is a beam search: a slot may last more or less than an even share of what is left, and those beginnings are
+        last equally long, also with the slow ranks after all others. The first is a beam search: a slot may last more or less than an even share of what is left, and those beginnings are
         kept that leave the least."""
         n, speed, quick = len(self.order), _sum(self.v), sorted(range(self.ranks), key=lambda r: -self.v[r])
         self._c = self.c[self.order].tolist()
@@ -227,9 +227,11 @@ class _Batch:
                     if to not in found or spent + took < found[to][0]:
                         found[to] = spent + took, to, counts + new
             beam = sorted(found.values(), key=lambda b: (b[0] + _PADDING * work[b[1]] / speed, b[1]))[:_BEAM]
-        out = [self._dealt(min(done)[2], quick, False)] if (done := [b for b in beam if b[1] == n]) else []
-        if even := self._all(0, quick * self.steps):
-            out.append(self._dealt(even[2], quick, True))
+        cycle, slow = quick * self.steps, [r for r in quick for _ in range(self.steps)]
+        out = [self._dealt(min(done)[2], cycle, False)] if (done := [b for b in beam if b[1] == n]) else []
+        for ranks in [cycle, slow] if self.v.min() < self.v.max() else [cycle]:
+            if even := self._all(0, ranks):
+                out.append(self._dealt(even[2], ranks, True))
         return out
 
     def _take(self, at, duration, ranks, bins):
@@ -264,12 +266,12 @@ class _Batch:
             low, high, best = (middle, high, best) if found[1] < n else (low, middle, found)
         return best
 
-    def _dealt(self, counts, quick, sort):
-        """The bins of a cut. sort: among ranks alike, those that last longest share a slot."""
-        at, own, members = 0, {}, [[] for _ in counts]
-        for b, count in enumerate(counts):
-            r = quick[b % self.ranks]
-            own.setdefault((self.v[r], self.m[r]), []).append((self._c[at] * count if count else 0.0, b // self.ranks * self.ranks + r, self.order[at:at + count].tolist()))
+    def _dealt(self, counts, ranks, sort):
+        """The bins of a cut for these ranks. sort: among ranks alike, those that last longest share a slot."""
+        at, own, rows, members = 0, {}, [0] * self.ranks, [[] for _ in counts]
+        for r, count in zip(ranks, counts):
+            own.setdefault((self.v[r], self.m[r]), []).append((self._c[at] * count if count else 0.0, rows[r] * self.ranks + r, self.order[at:at + count].tolist()))
+            rows[r] += 1
             at += count
         for bins in own.values():
             for (_, _, samples), b in zip(sorted(bins, key=lambda x: (-x[0] * sort, x[1])), sorted(b for _, b, _ in bins)):
