@@ -50,7 +50,7 @@ func Partition(costs, speeds []float64, o Options) ([][][]int, error) {
 	}
 	least := math.Inf(1)
 	var best *batch
-	for limit, fails := math.Inf(1), 0; fails < 2; limit = b.longest / 2 {
+	for limit, fails := math.Inf(1), 0; fails < 2 && least > sum(costs)/sum(speeds)*(1+worth); limit = b.longest / 2 { // or nothing can be worth it
 		if changed, err := b.widen(limit); err != nil {
 			return nil, err
 		} else if !changed && best != nil {

@@ -35,7 +35,8 @@ def partition(costs, speeds, counts="equal", *, micro_batches=1, sizes=None, mem
     cost, and 1 - 1/g of its exchange, at the speed of the slowest."""
     b = _Batch(costs, speeds, counts, micro_batches, sizes, memory, padded, fixed, exchange)
     best, limit, fails = (math.inf, None, None), math.inf, 0
-    while fails < 2 and (b.widen(limit) or best[1] is None):
+    even = _sum(b.c) / _sum(b.v) * (1 + _WORTH)  # then nothing more can be worth it
+    while fails < 2 and best[0] > even and (b.widen(limit) or best[1] is None):
         found = b.search()
         best, fails = (found, 0) if found[0] < best[0] * (1 - _WORTH) else (best, fails + 1)
         limit = b.longest / 2
