@@ -148,13 +148,13 @@ def shared(lengths, speeds, parts):
     return max(clock)
 
 
-def long(each):
+def long(args):
     print("speeds | lengths | Megatron-Core | evenkeel, free counts | equal counts | ms")
-    for name, speeds in SPEEDS.items():
+    for name, speeds in ((s, SPEEDS[s]) for s in args.speeds):
         for kind, draw in SETS.items():
             r, rows, took = random.Random(1), ([], [], []), 0.0
-            for _ in range(BATCHES):
-                lengths = [max(16, min(131072, int(4 * draw(r)))) for _ in range(each * len(speeds))]
+            for _ in range(args.batches):
+                lengths = [max(16, min(131072, int(4 * draw(r)))) for _ in range(args.each * len(speeds))]
                 costs = [cost(n) for n in lengths]
                 bound = sum(costs) / sum(speeds)
                 rows[0].append(megatron(lengths, speeds) / bound)
@@ -166,7 +166,7 @@ def long(each):
                     if {i for p in parts for m in p for i in m} != set(range(len(lengths))):
                         raise SystemExit("evenkeel lost a sample")
                     rows[k].append(sum(shared(lengths, speeds, [[m for m in p if m] for p in slot]) for slot in slots) / bound)
-            print(f"{name} | {kind} |", " | ".join(f"{statistics.mean(x):.4f} ±{1.96 * statistics.stdev(x) / len(x) ** .5:.4f}" for x in rows), f"| {500 * took / BATCHES:.0f}", flush=True)
+            print(f"{name} | {kind} |", " | ".join(f"{statistics.mean(x):.4f} ±{1.96 * statistics.stdev(x) / len(x) ** .5:.4f}" for x in rows), f"| {500 * took / args.batches:.0f}", flush=True)
 
 
 def least(costs, bins):
@@ -183,22 +183,24 @@ def main():
     args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     args.add_argument("--prime-rl")
     args.add_argument("--verl")
+    args.add_argument("--batches", type=int, default=BATCHES)
+    args.add_argument("--speeds", choices=SPEEDS, nargs="+", default=list(SPEEDS))
     args.add_argument("--long", action="store_true", help="samples are cut over several ranks")
     args.add_argument("--free", action="store_true", help="ranks wait for one another at the end of a batch, not after each micro-batch; packed alone")
     args.add_argument("--padded", action="store_true", help="only padded micro-batches")
     args.add_argument("--each", type=int, default=32, help="samples of a rank in a batch")
     args = args.parse_args()
     if args.long:
-        return long(args.each)
+        return long(args)
     peers = {} if args.padded else {"prime-rl": prime(args.prime_rl), "verl": verl(args.verl)}
     for padded in (False, True)[args.padded:2 - args.free]:
         rules = {"transformers": transformers} if padded else peers
         print("padded" if padded else "packed", "| speeds | lengths |", " | ".join([*rules, "evenkeel"] + ["least with padding"] * padded), "| micro-batches | ms")
-        for name, speeds in SPEEDS.items():
+        for name, speeds in ((s, SPEEDS[s]) for s in args.speeds):
             for kind, draw in SETS.items():
                 r, rows, took, steps = random.Random(1), {k: [] for k in [*rules, "evenkeel"]}, 0.0, []
                 pads = []
-                for _ in range(BATCHES):
+                for _ in range(args.batches):
                     lengths = [max(16, min(8192, int(draw(r)))) for _ in range(args.each * len(speeds))]
                     costs = [cost(n) for n in lengths]
                     bound = max(sum(costs) / sum(speeds), max(costs) / max(speeds))
@@ -217,7 +219,7 @@ def main():
                     steps.append(k)
                 cells = [f"{statistics.mean(x):.4f} ±{1.96 * statistics.stdev(x) / len(x) ** .5:.4f}" for x in rows.values()]
                 cells += [f"{statistics.mean(pads):.4f}"] * padded
-                print(f"{name} | {kind} |", " | ".join(cells), f"| {statistics.mean(steps):.1f} | {1000 * took / BATCHES:.0f}", flush=True)
+                print(f"{name} | {kind} |", " | ".join(cells), f"| {statistics.mean(steps):.1f} | {1000 * took / args.batches:.0f}", flush=True)
 
 
 if __name__ == "__main__":
