@@ -27,7 +27,7 @@ type piece struct {
 }
 
 // cut cuts the samples from the costliest down, within a slot the fastest rank first: so that each slot lasts as long in all ranks, and so that all bins last
-// equally long. The first is a beam search: a slot may last more or less than an even share of what is left, and those beginnings are kept that leave
+// equally long, also with the slow ranks after all others. The first is a beam search: a slot may last more or less than an even share of what is left, and those beginnings are kept that leave
 // the least.
 func (b *batch) cut() (out [][][]int) {
 	n, speed := len(b.order), sum(b.v)
@@ -43,6 +43,12 @@ func (b *batch) cut() (out [][][]int) {
 		u.quick[r] = r
 	}
 	slices.SortStableFunc(u.quick, func(p, q int) int { return cmp.Compare(b.v[q], b.v[p]) })
+	ways := [][]int{slices.Repeat(u.quick, b.steps)}
+	if slices.Min(b.v) < slices.Max(b.v) {
+		slow := slices.Clone(ways[0])
+		slices.SortStableFunc(slow, func(p, q int) int { return slices.Index(u.quick, p) - slices.Index(u.quick, q) })
+		ways = append(ways, slow)
+	}
 	begun := []piece{{}}
 	for left := b.steps; left > 0; left-- {
 		found := map[int]piece{}
@@ -71,12 +77,14 @@ func (b *batch) cut() (out [][][]int) {
 	}
 	for _, p := range begun {
 		if p.to == n {
-			out = append(out, u.bins(p.counts, false))
+			out = append(out, u.bins(p.counts, ways[0], false))
 			break
 		}
 	}
-	if p, ok := u.all(0, slices.Repeat(u.quick, b.steps)); ok {
-		out = append(out, u.bins(p.counts, true))
+	for _, ranks := range ways {
+		if p, ok := u.all(0, ranks); ok {
+			out = append(out, u.bins(p.counts, ranks, true))
+		}
 	}
 	return out
 }
@@ -128,18 +136,19 @@ func (u *cutter) all(at int, ranks []int) (piece, bool) {
 	return best, true
 }
 
-// bins are those of a cut. sort: among ranks alike, those that last longest share a slot.
-func (u *cutter) bins(counts []int, sort bool) [][]int {
+// bins are those of a cut for these ranks. sort: among ranks alike, those that last longest share a slot.
+func (u *cutter) bins(counts, ranks []int, sort bool) [][]int {
 	type bin struct {
 		like, at int // the first rank alike
 		cost     float64
 		samples  []int
 	}
-	bins, out, at := make([]bin, len(counts)), make([][]int, len(counts)), 0
+	bins, out, at, rows := make([]bin, len(counts)), make([][]int, len(counts)), 0, make([]int, u.ranks)
 	for k, count := range counts {
-		r := u.quick[k%u.ranks]
+		r := ranks[k]
 		like := slices.IndexFunc(u.quick, func(q int) bool { return u.v[q] == u.v[r] && u.m[q] == u.m[r] })
-		bins[k] = bin{like: like, at: k/u.ranks*u.ranks + r, samples: slices.Clone(u.order[at : at+count])}
+		bins[k] = bin{like: like, at: rows[r]*u.ranks + r, samples: slices.Clone(u.order[at : at+count])}
+		rows[r]++
 		if count > 0 && sort {
 			bins[k].cost = u.c[at] * float64(count)
 		}

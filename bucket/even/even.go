@@ -23,6 +23,9 @@ type Options struct {
 	// Padded: a micro-batch costs and takes its number of samples times its largest sample; else the sum of its samples.
 	Padded bool
 	Fixed  float64 // cost of a micro-batch beside its samples, at least 0
+	// Exchange is what it costs each rank to hear of all of a sample, at least 0: with it, samples that last too long for one rank, or exceed its memory,
+	// are cut over 2, 4, 8, ... ranks. nil: none is cut.
+	Exchange []float64
 }
 
 const (
@@ -36,26 +39,47 @@ const (
 //
 // The longest sample is placed first, each where it ends soonest (LPT: Graham, Bounds on multiprocessing timing anomalies, 1969); padded, the samples are
 // cut in order of their cost. Then single samples are exchanged while that shortens the batch.
+//
+// A sample that is cut over g ranks stands in a micro-batch of its own on each of them, in the same place with equal numbers, before all others with Free. They
+// are neighbours, the first a multiple of g: the groups that context parallelism can have made beforehand. Each takes a g-th of the sample's size and cost,
+// and 1 - 1/g of its exchange, at the speed of the slowest.
 func Partition(costs, speeds []float64, o Options) ([][][]int, error) {
 	b, err := newBatch(costs, speeds, o)
 	if err != nil {
 		return nil, err
 	}
 	least := math.Inf(1)
-	var best [][]int
-	for ; ; b.steps++ {
-		took, ok := b.divide()
-		if ok && took >= least*(1-worth) {
+	var best *batch
+	for limit, fails := math.Inf(1), 0; fails < 2 && least > sum(costs)/sum(speeds)*(1+worth); limit = b.longest / 2 { // or nothing can be worth it
+		if changed, err := b.widen(limit); err != nil {
+			return nil, err
+		} else if !changed && best != nil {
 			break
-		} else if ok {
-			least, best = took, b.members
 		}
-		if o.Memory == nil || ok && b.steps >= len(costs) {
-			break
+		if next, took := b.search(); took < least*(1-worth) {
+			best, least, fails = next, took, 0
+		} else {
+			fails++
 		}
 	}
-	b.members = best
-	return b.result(), nil
+	return best.result(), nil
+}
+
+// search divides by more and more micro-batches, until they are worth it no more.
+func (b *batch) search() (best *batch, least float64) {
+	least = math.Inf(1)
+	for b.steps = b.fewest(); ; b.steps++ {
+		took, ok := b.divide()
+		if ok && took >= least*(1-worth) {
+			return best, least
+		} else if ok {
+			found := *b
+			best, least = &found, took
+		}
+		if ok && (b.Memory == nil && len(b.order) == len(b.c) || b.steps >= len(b.c)) {
+			return best, least
+		}
+	}
 }
 
 // batch is a division. Micro-batch k of rank r is bin k x ranks + r. A unit is what ranks wait for: a bin or, with Free, a rank. A slot has a unit of each rank.
@@ -64,13 +88,14 @@ type batch struct {
 	c, s, v, m []float64 // costs, sizes; speeds, memory of ranks
 	ranks      int
 	steps      int     // bins of a rank
-	order      []int   // of the samples, the costliest first
+	order      []int   // of the samples that are not cut, the costliest first
 	members    [][]int // of each bin
+	cuts
 }
 
 func newBatch(costs, speeds []float64, o Options) (*batch, error) {
 	n, ranks := len(costs), len(speeds)
-	b := &batch{Options: o, c: costs, v: speeds, s: o.Sizes, m: o.Memory, ranks: ranks, steps: max(1, o.MicroBatches)}
+	b := &batch{Options: o, c: costs, v: speeds, s: o.Sizes, m: o.Memory, ranks: ranks, cuts: cuts{wide: slices.Repeat([]int{1}, n)}}
 	if b.s == nil {
 		b.s = slices.Repeat([]float64{1}, n)
 	}
@@ -84,6 +109,8 @@ func newBatch(costs, speeds []float64, o Options) (*batch, error) {
 		return nil, badinput.Errorf("sizes: %d of them for %d samples", len(b.s), n)
 	case len(b.m) != ranks:
 		return nil, badinput.Errorf("memory: %d limits for %d ranks", len(b.m), ranks)
+	case o.Exchange != nil && (o.Padded || len(o.Exchange) != n):
+		return nil, badinput.Errorf("exchange: %d of them for %d samples; samples that are cut cannot be padded", len(o.Exchange), n)
 	case o.MicroBatches < 0 || !(o.Fixed >= 0) || math.IsInf(o.Fixed, 0):
 		return nil, badinput.Errorf("micro-batches %d, fixed %v: must not be below 0", o.MicroBatches, o.Fixed)
 	}
@@ -91,37 +118,37 @@ func newBatch(costs, speeds []float64, o Options) (*batch, error) {
 		name, of string
 		all      []float64
 		zero     bool
-	}{{"costs", "sample", costs, true}, {"sizes", "sample", b.s, true}, {"speeds", "rank", speeds, false}, {"memory", "rank", o.Memory, false}} {
+	}{{"costs", "sample", costs, true}, {"sizes", "sample", b.s, true}, {"exchange", "sample", o.Exchange, true}, {"speeds", "rank", speeds, false}, {"memory", "rank", o.Memory, false}} {
 		for i, x := range f.all {
 			if !(x >= 0) || math.IsInf(x, 0) || x == 0 && !f.zero {
 				return nil, badinput.Errorf("%s: %s %d has %v; must be a number %s 0", f.name, f.of, i, x, map[bool]string{true: "from", false: "above"}[f.zero])
 			}
 		}
 	}
-	for i, x := range b.s {
-		if most := slices.Max(b.m); x > most {
-			return nil, badinput.Errorf("sizes: sample %d takes %g, and a micro-batch holds %g: leave it out, cut it, or raise memory", i, x, most)
-		}
-	}
 	if n > 0 {
-		bins := float64(n) + float64(ranks)*float64(b.steps)
-		if seconds := (slices.Max(costs) + o.Fixed) * bins / slices.Min(speeds) * sum(speeds); math.IsInf(seconds, 0) {
+		bins := float64(n) + float64(ranks)*float64(max(1, o.MicroBatches))
+		if seconds := (slices.Max(costs) + o.Fixed + slices.Max(append([]float64{0}, o.Exchange...))) * bins / slices.Min(speeds) * sum(speeds); math.IsInf(seconds, 0) {
 			return nil, badinput.Errorf("costs up to %g by speeds from %g: their sum is no finite number", slices.Max(costs), slices.Min(speeds))
 		}
 	}
-	b.order = make([]int, n)
-	for i := range b.order {
-		b.order[i] = i
-	}
-	slices.SortFunc(b.order, func(i, j int) int { return cmp.Or(cmp.Compare(b.c[j], b.c[i]), cmp.Compare(b.s[j], b.s[i]), i-j) })
-	if !o.Padded && o.Memory != nil && n > 0 { // each rank has room for its share
-		most := 0.0
-		for r, v := range b.v {
-			most = max(most, v/b.m[r])
-		}
-		b.steps = max(b.steps, int(min(float64(n), math.Ceil(sum(b.s)/sum(b.v)*most*(1-rounding)))))
-	}
 	return b, nil
+}
+
+// fewest micro-batches of a rank: each has room for its share.
+func (b *batch) fewest() int {
+	steps, most, size := max(1, b.MicroBatches), 0.0, 0.0
+	if b.Padded || b.Memory == nil || len(b.order) == 0 {
+		return steps
+	}
+	for r, v := range b.v {
+		most = max(most, v/b.m[r])
+	}
+	for i, x := range b.s {
+		if b.wide[i] == 1 {
+			size += x
+		}
+	}
+	return max(steps, int(min(float64(len(b.c)), math.Ceil(size/sum(b.v)*most*(1-rounding)))))
 }
 
 func sum(x []float64) (total float64) {
@@ -138,9 +165,9 @@ func (b *batch) room(bin int) float64  { return b.m[bin%b.ranks] }
 func (b *batch) divide() (least float64, ok bool) {
 	var starts [][][]int
 	var best [][]int
-	if b.Padded {
+	if fits := b.pin(); b.Padded {
 		starts = b.cut()
-	} else if b.place() {
+	} else if fits && b.place() {
 		starts = [][][]int{b.members}
 	}
 	for _, b.members = range starts {
@@ -155,29 +182,41 @@ func (b *batch) divide() (least float64, ok bool) {
 	return least, ok
 }
 
-// durations are what each slot would last if the work could be divided at will, the longest first: samples that alone last longer make theirs longer, one
-// a fastest rank.
-func (b *batch) durations() (out []float64) {
-	fastest, like := slices.Max(b.v), 0
-	for _, v := range b.v {
-		if v == fastest {
-			like++
-		}
-	}
-	left, speed := 0.0, sum(b.v)
+// durations are what each bin would last if the work could be divided at will, the longest first: samples that alone last longer make those of their slot
+// longer, one a fastest rank. With Free, samples that are cut leave a rank the rest of its time.
+func (b *batch) durations() []float64 {
+	fastest, left, speed, at := slices.Max(b.v), 0.0, sum(b.v), 0
 	for _, i := range b.order {
 		left += b.c[i]
 	}
 	left += float64(b.Fixed * float64(b.ranks*b.steps))
+	for k := range b.held {
+		if b.pinned(k) {
+			left += float64(b.held[k]*b.speed(k)) - b.Fixed
+		}
+	}
+	out := make([]float64, b.ranks*b.steps)
+	if b.Free && slices.Max(b.count) > 0 {
+		for k := range out {
+			r := k % b.ranks
+			out[k] = max(0, left/speed-b.busy[r]) / float64(max(1, b.steps-b.count[r]))
+		}
+		return out
+	}
 	for k := range b.steps {
-		even, alone := left/(speed*float64(b.steps-k)), 0.0
-		if k*like < len(b.order) {
-			alone = (b.Fixed + b.c[b.order[k*like]]) / fastest
+		even, alone, row := left/(speed*float64(b.steps-k)), slices.Max(b.held[k*b.ranks:(k+1)*b.ranks]), out[k*b.ranks:]
+		if at < len(b.order) {
+			alone = max(alone, (b.Fixed+b.c[b.order[at]])/fastest)
 		}
 		if alone <= even {
-			return append(out, slices.Repeat([]float64{even}, b.steps-k)...)
+			copy(row, slices.Repeat([]float64{even}, len(row)))
+			break
 		}
-		out = append(out, alone)
+		for r, v := range b.v {
+			if row[r] = alone; v == fastest && !b.pinned(k*b.ranks+r) {
+				at++
+			}
+		}
 		left = max(0, left-float64(alone*speed))
 	}
 	return out
@@ -192,8 +231,8 @@ func (b *batch) place() bool {
 	for _, i := range b.order {
 		to, first := -1, math.Inf(1)
 		for k := range b.members {
-			if used[k]+b.s[i] <= b.room(k) {
-				if end := (longest - durations[k/b.ranks]) + (load[k]+b.c[i])/b.speed(k); end < first {
+			if !b.pinned(k) && used[k]+b.s[i] <= b.room(k) {
+				if end := (longest - durations[k]) + (load[k]+b.c[i])/b.speed(k); end < first {
 					to, first = k, end
 				}
 			}
@@ -219,7 +258,9 @@ func (b *batch) units() int {
 // samples of a unit.
 func (b *batch) samples(unit int) (n int) {
 	for k := unit; k < len(b.members); k += b.units() {
-		n += len(b.members[k])
+		if n += len(b.members[k]); b.pinned(k) {
+			n++
+		}
 	}
 	return n
 }
@@ -245,10 +286,16 @@ func (b *batch) fill() {
 func (b *batch) result() [][][]int {
 	out := make([][][]int, b.ranks)
 	for r := range out {
-		own := [][]int{}
+		cut, own := [][]int{}, [][]int{}
 		for k := r; k < len(b.members); k += b.ranks {
-			if m := b.members[k]; len(m) > 0 || !b.Free {
-				own = append(own, append([]int{}, slices.Sorted(slices.Values(m))...))
+			m := append([]int{}, slices.Sorted(slices.Values(b.members[k]))...)
+			if b.pinned(k) {
+				m = []int{b.sample[k]}
+			}
+			if b.pinned(k) && b.Free {
+				cut = append(cut, m)
+			} else if len(m) > 0 || !b.Free {
+				own = append(own, m)
 			}
 		}
 		if b.Free && !b.Padded {
@@ -256,8 +303,10 @@ func (b *batch) result() [][][]int {
 				own = merged
 			}
 		}
-		slices.SortStableFunc(own, func(p, q []int) int { return cmp.Compare(b.price(q, b.c), b.price(p, b.c)) })
-		out[r] = own
+		if b.Free || slices.Max(b.count) == 0 { // the ranks of a sample that is cut have it in the same place
+			slices.SortStableFunc(own, func(p, q []int) int { return cmp.Compare(b.price(q, b.c), b.price(p, b.c)) })
+		}
+		out[r] = append(cut, own...)
 	}
 	return out
 }

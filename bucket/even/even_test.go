@@ -20,53 +20,79 @@ var update = flag.Bool("update", false, "write internal/vectors/bucket-partition
 
 // vector is a batch with its division.
 type vector struct {
-	Costs   []float64 `json:"costs"`
-	Speeds  []float64 `json:"speeds"`
-	Counts  string    `json:"counts"`
-	Micro   int       `json:"micro_batches"`
-	Sizes   []float64 `json:"sizes"`
-	Memory  []float64 `json:"memory"`
-	Padded  bool      `json:"padded"`
-	Fixed   float64   `json:"fixed"`
-	Parts   [][][]int `json:"parts"`
-	Seconds float64   `json:"seconds"`
+	Costs    []float64 `json:"costs"`
+	Speeds   []float64 `json:"speeds"`
+	Counts   string    `json:"counts"`
+	Micro    int       `json:"micro_batches"`
+	Sizes    []float64 `json:"sizes"`
+	Memory   []float64 `json:"memory"`
+	Padded   bool      `json:"padded"`
+	Fixed    float64   `json:"fixed"`
+	Exchange []float64 `json:"exchange"`
+	Parts    [][][]int `json:"parts"`
+	Seconds  float64   `json:"seconds"`
 }
 
 func (v vector) options() Options {
-	return Options{v.Counts == "free", v.Micro, v.Sizes, v.Memory, v.Padded, v.Fixed}
+	return Options{v.Counts == "free", v.Micro, v.Sizes, v.Memory, v.Padded, v.Fixed, v.Exchange}
 }
 
-// seconds are those of a batch, from the definition.
+// ranksOf are the ranks of each sample.
+func ranksOf(parts [][][]int) map[int][]int {
+	of := map[int][]int{}
+	for r, p := range parts {
+		for _, i := range slices.Concat(p...) {
+			of[i] = append(of[i], r)
+		}
+	}
+	return of
+}
+
+// seconds are those of a batch, from the definition. Ranks do their micro-batches in order, and begin one that they share together; infinite: they wait forever.
 func seconds(parts [][][]int, costs, speeds []float64, o Options) (total float64) {
-	each := func(m []int) (x float64) {
-		if len(m) == 0 {
-			return 0
-		}
-		for _, i := range m {
-			if o.Padded {
-				x = max(x, costs[i]*float64(len(m)))
-			} else {
-				x += costs[i]
+	of, clock, at := ranksOf(parts), make([]float64, len(parts)), make([]int, len(parts))
+	for left := len(slices.Concat(parts...)); left > 0; {
+		before := left
+		for r, p := range parts {
+			if at[r] == len(p) || !o.Free && slices.Min(at) < at[r] {
+				continue
+			}
+			m, group, x := p[at[r]], []int{r}, o.Fixed
+			if len(m) > 0 {
+				group = of[m[0]]
+			}
+			begin, v, g := 0.0, math.Inf(1), float64(len(group))
+			for _, q := range group {
+				if at[q] == len(parts[q]) || !slices.Equal(parts[q][at[q]], m) {
+					v = 0
+				}
+				begin, v = max(begin, clock[q]), min(v, speeds[q])
+			}
+			if v == 0 {
+				continue
+			}
+			for _, i := range m {
+				if g > 1 {
+					x += costs[i]/g + o.Exchange[i]*(1-1/g)
+				} else if o.Padded {
+					x = max(x, o.Fixed+costs[i]*float64(len(m)))
+				} else {
+					x += costs[i]
+				}
+			}
+			if len(m) == 0 {
+				x = 0
+			}
+			for _, q := range group {
+				clock[q], at[q], left = begin+x/v, at[q]+1, left-1
+			}
+			if total = slices.Max(clock); !o.Free && slices.Min(at) == slices.Max(at) {
+				clock = slices.Repeat([]float64{total}, len(clock))
 			}
 		}
-		return o.Fixed + x
-	}
-	if o.Free {
-		for r, p := range parts {
-			x := 0.0
-			for _, m := range p {
-				x += each(m) / speeds[r]
-			}
-			total = max(total, x)
+		if left == before {
+			return math.Inf(1)
 		}
-		return total
-	}
-	for k := range parts[0] {
-		most := 0.0
-		for r, p := range parts {
-			most = max(most, each(p[k])/speeds[r])
-		}
-		total += most
 	}
 	return total
 }
@@ -74,13 +100,25 @@ func seconds(parts [][][]int, costs, speeds []float64, o Options) (total float64
 // check reports a division that loses a sample, exceeds the memory or has unequal counts.
 func check(t interface{ Fatalf(string, ...any) }, parts [][][]int, costs []float64, o Options) {
 	var all []int
-	bins := 0
+	bins, of, cut := 0, ranksOf(parts), false
 	for r, p := range parts {
 		if !o.Free && len(p) != len(parts[0]) || len(p) < o.MicroBatches && !o.Free {
 			t.Fatalf("rank %d has %d micro-batches, rank 0 %d", r, len(p), len(parts[0]))
 		}
 		for _, m := range p {
-			all, bins = append(all, m...), bins+1
+			bins++
+			if len(m) > 0 && len(of[m[0]]) > 1 { // a sample that is cut
+				group := of[m[0]]
+				g := len(group)
+				if cut = true; o.Exchange == nil || len(m) > 1 || g&(g-1) != 0 || group[0]%g != 0 || group[g-1] != group[0]+g-1 || o.Memory != nil && o.Sizes != nil && o.Sizes[m[0]]/float64(g) > o.Memory[r] {
+					t.Fatalf("%v is cut over %v", m, group)
+				}
+				if r == group[0] {
+					all = append(all, m...)
+				}
+				continue
+			}
+			all = append(all, m...)
 			used, largest := 0.0, 0.0
 			for _, i := range m {
 				size := 1.0
@@ -107,6 +145,9 @@ func check(t interface{ Fatalf(string, ...any) }, parts [][][]int, costs []float
 		t.Fatalf("%d micro-batches for %d samples", bins, len(costs))
 	}
 	for r, p := range parts {
+		if cut {
+			break
+		}
 		for _, m := range p {
 			if len(m) == 0 && len(costs) >= bins && o.Memory == nil {
 				t.Fatalf("rank %d has an empty micro-batch", r)
@@ -144,6 +185,24 @@ func TestVectors(t *testing.T) {
 			}
 			all = append(all, v)
 		}
+		for k := range 16 { // some samples are cut
+			v := vector{Speeds: [][]float64{{1, 1, 1, .5}, {1, 1, .4, 1.7, 1, 1, 1, 1}, {1, 1, 1}, {2}}[k%4], Counts: []string{"equal", "free"}[k/4%2], Micro: 1 + k%2, Fixed: float64(k % 3)}
+			for range []int{24, 60}[k/8] {
+				v.Costs = append(v.Costs, math.Round(100*math.Exp([]float64{2.4, 1.7, 1.7}[k%3]*r.NormFloat64()))/8)
+				v.Sizes = append(v.Sizes, math.Round(v.Costs[len(v.Costs)-1]*.7))
+				v.Exchange = append(v.Exchange, math.Round(v.Costs[len(v.Costs)-1]*.8)/8)
+			}
+			if k%3 > 0 {
+				v.Memory = slices.Repeat([]float64{slices.Max(v.Sizes) / float64(1+len(v.Speeds)/2)}, len(v.Speeds))
+				v.Memory[len(v.Speeds)-1] *= 1 + float64(k%3-1)/4
+			}
+			all = append(all, v)
+		}
+		v := vector{Speeds: []float64{1, 1, 1, .5}, Counts: "equal", Micro: 4, Padded: true} // long ones for the fast ranks alone
+		for k := range 128 {
+			v.Costs = append(v.Costs, math.Round([]float64{300, 10000}[(k%10)/9]*(1+.15*r.NormFloat64())))
+		}
+		all = append(all, v)
 		// The cost is lost beside the fixed one; a rank that holds no sample.
 		all = append(all, vector{Costs: []float64{0, 1.8e-12}, Speeds: []float64{1}, Counts: "equal", Micro: 1, Padded: true, Fixed: 1},
 			vector{Costs: []float64{3, 2, 2}, Speeds: []float64{1, 1}, Counts: "equal", Micro: 1, Sizes: []float64{3, 2, 2}, Memory: []float64{1e-6, 4}})
@@ -170,7 +229,7 @@ func TestVectors(t *testing.T) {
 	if err := json.Unmarshal(data, &all); err != nil {
 		t.Fatal(err)
 	}
-	if len(all) < 62 {
+	if len(all) < 79 {
 		t.Fatalf("%d cases", len(all))
 	}
 	for k, v := range all {
@@ -181,6 +240,9 @@ func TestVectors(t *testing.T) {
 		check(t, parts, v.Costs, v.options())
 		if diff := cmp.Diff(v.Parts, parts); diff != "" {
 			t.Errorf("case %d: %s", k, diff)
+		}
+		if got := seconds(parts, v.Costs, v.Speeds, v.options()); math.Abs(got-v.Seconds) > 1e-9*got {
+			t.Errorf("case %d lasts %v, not %v", k, got, v.Seconds)
 		}
 	}
 }
@@ -197,12 +259,98 @@ func TestProperties(t *testing.T) {
 			o.Memory = rapid.SliceOfN(rapid.Float64Range(1e-6, 20), len(speeds), len(speeds)).Draw(t, "memory")
 			o.Memory[len(speeds)-1] = 5 // each sample fits one rank at least
 		}
+		if !o.Padded && rapid.Bool().Draw(t, "cut") {
+			o.Exchange = rapid.SliceOfN(rapid.Float64Range(0, 2), len(costs), len(costs)).Draw(t, "exchange")
+		}
 		parts, err := Partition(costs, speeds, o)
 		if err != nil {
 			t.Fatal(err)
 		}
 		check(t, parts, costs, o)
+		if math.IsInf(seconds(parts, costs, speeds, o), 1) {
+			t.Fatalf("the ranks of %v wait for one another forever", parts)
+		}
 	})
+}
+
+// Samples that are cut, beside all ways to cut and divide four samples on four ranks.
+func TestCutTwin(t *testing.T) {
+	r := rand.New(rand.NewPCG(9, 4))
+	ratios, cases := 0.0, 40
+	for k := range cases {
+		o, speeds, costs := Options{Free: true, Fixed: .1 * float64(k%2), Exchange: make([]float64, 4)}, [][]float64{{1, 1, 1, 1}, {1, 1, 1, .5}}[k/2%2], make([]float64, 4)
+		for i := range costs {
+			costs[i] = math.Exp(1.5 * r.NormFloat64())
+			o.Exchange[i] = costs[i] / 10
+		}
+		parts, err := Partition(costs, speeds, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(t, parts, costs, o)
+		best := math.Inf(1)
+		var put func(i int, parts [][][]int) // after the cut samples each rank has one micro-batch, which comes last
+		put = func(i int, parts [][][]int) {
+			if i == len(costs) {
+				best = min(best, seconds(parts, costs, speeds, o))
+				return
+			}
+			for g := 1; g <= 4; g *= 2 {
+				for first := 0; first < 4; first += g {
+					next := slices.Clone(parts)
+					for q := first; q < first+g; q++ {
+						if n := len(next[q]); g == 1 && n > 0 && len(ranksOf(parts)[next[q][n-1][0]]) == 1 {
+							next[q] = append(slices.Clone(next[q][:n-1]), append(slices.Clone(next[q][n-1]), i))
+						} else if next[q] = append(slices.Clone(next[q]), []int{i}); g > 1 && n > 0 && len(ranksOf(parts)[next[q][n-1][0]]) == 1 {
+							next[q][n-1], next[q][n] = next[q][n], next[q][n-1]
+						}
+					}
+					put(i+1, next)
+				}
+			}
+		}
+		put(0, make([][][]int, 4))
+		ratio := seconds(parts, costs, speeds, o) / best
+		if ratio < 1-1e-9 || ratio > 1.35 {
+			t.Fatalf("%v lasts %.3f of the shortest", parts, ratio)
+		}
+		ratios += ratio
+	}
+	if mean := ratios / float64(cases); mean > 1.12 {
+		t.Errorf("%.4f of the shortest, in the mean", mean)
+	}
+}
+
+// With samples that take up to four times a rank's memory ranks finish nearly together, which they would not if each were cut over as few as hold it.
+func TestCut(t *testing.T) {
+	for _, c := range []struct {
+		free  bool
+		slow  float64
+		each  int // 64: without a limit of memory
+		bound float64
+	}{{true, 1, 256, 1.03}, {true, .4, 256, 1.04}, {false, 1, 256, 1.1}, {false, .4, 256, 1.18}, {true, 1, 64, 1.09}, {false, 1, 64, 1.13}} {
+		r, took, work := rand.New(rand.NewPCG(1, 1)), 0.0, 0.0
+		speeds := []float64{1, 1, 1, 1, c.slow, c.slow, c.slow, c.slow}
+		for range 10 {
+			o, costs := Options{Free: c.free, Fixed: 500, Memory: slices.Repeat([]float64{32768}, 8)}, []float64{}
+			if c.each == 64 {
+				o.Memory = nil
+			}
+			for range c.each {
+				n := math.Floor(min(131072, max(16, 1000*math.Exp(1.7*r.NormFloat64()))))
+				costs, o.Sizes, o.Exchange = append(costs, n+n*n/8192), append(o.Sizes, n), append(o.Exchange, n/8)
+			}
+			parts, err := Partition(costs, speeds, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			check(t, parts, costs, o)
+			took, work = took+seconds(parts, costs, speeds, o), work+sum(costs)/sum(speeds)
+		}
+		if t.Logf("%+v: %.4f of the work", c, took/work); took/work > c.bound {
+			t.Errorf("%+v: %.4f of the work", c, took/work)
+		}
+	}
 }
 
 // twin tries all divisions.
@@ -300,6 +448,31 @@ func TestUnequalSpeeds(t *testing.T) {
 	}
 }
 
+// Padded, few long samples among many short ones: the fast ranks get the long ones.
+func TestUnequalPadded(t *testing.T) {
+	r, speeds, took, bound := rand.New(rand.NewPCG(5, 6)), []float64{1, 1, 1, .5}, 0.0, 0.0
+	for range 10 {
+		costs := make([]float64, 128)
+		for i := range costs {
+			n := 300 + 60*r.NormFloat64()
+			if r.IntN(10) == 0 {
+				n = 6000 + 800*r.NormFloat64()
+			}
+			costs[i] = n + n*n/8192
+		}
+		o := Options{MicroBatches: 4, Padded: true}
+		parts, err := Partition(costs, speeds, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(t, parts, costs, o)
+		took, bound = took+seconds(parts, costs, speeds, o), bound+max(sum(costs)/sum(speeds), slices.Max(costs))
+	}
+	if t.Logf("%.4f of the bound", took/bound); took/bound > 1.14 {
+		t.Errorf("%.4f of the bound", took/bound)
+	}
+}
+
 func TestBadInput(t *testing.T) {
 	nan := math.NaN()
 	for words, f := range map[string]func() ([][][]int, error){
@@ -319,7 +492,19 @@ func TestBadInput(t *testing.T) {
 		},
 		"memory: rank 0 has 0":         func() ([][][]int, error) { return Partition(nil, []float64{1}, Options{Memory: []float64{0}}) },
 		"memory: 1 limits for 2 ranks": func() ([][][]int, error) { return Partition(nil, []float64{1, 1}, Options{Memory: []float64{1}}) },
-		"micro-batches -1":             func() ([][][]int, error) { return Partition(nil, []float64{1}, Options{MicroBatches: -1}) },
+		"sizes: sample 1 takes 1.5, and a micro-batch of each of so many ranks holds 1": func() ([][][]int, error) {
+			return Partition([]float64{1, 2}, []float64{1, 1, 1}, Options{Sizes: []float64{1, 3}, Memory: []float64{1, 1, 1}, Exchange: []float64{0, 0}})
+		},
+		"exchange: sample 0 has -1": func() ([][][]int, error) {
+			return Partition([]float64{1}, []float64{1}, Options{Exchange: []float64{-1}})
+		},
+		"exchange: 1 of them for 2 samples": func() ([][][]int, error) {
+			return Partition([]float64{1, 2}, []float64{1}, Options{Exchange: []float64{1}})
+		},
+		"cannot be padded": func() ([][][]int, error) {
+			return Partition([]float64{1}, []float64{1}, Options{Exchange: []float64{1}, Padded: true})
+		},
+		"micro-batches -1": func() ([][][]int, error) { return Partition(nil, []float64{1}, Options{MicroBatches: -1}) },
 	} {
 		if parts, err := f(); !badinput.Is(err) || !strings.Contains(err.Error(), words) {
 			t.Errorf("%v, %v; want %q", parts, err, words)

@@ -20,7 +20,7 @@ type weights struct {
 // tally is what a bin costs or takes, and its two largest samples.
 type tally struct{ price, first, second float64 }
 
-// none is the sample that moves back if a sample only moves.
+// none is no sample, as moves back if a sample only moves.
 const none = -1
 
 // exchange moves and swaps samples of the slowest unit of each slot, always by the best exchange, until none of them gets better. It returns the seconds of
@@ -92,7 +92,7 @@ func (w *weights) clock(unit int) {
 // seconds of a bin.
 func (w *weights) seconds(bin int) float64 {
 	if len(w.members[bin]) == 0 {
-		return 0
+		return w.held[bin]
 	}
 	return (w.Fixed + w.load[bin].price) / w.speed(bin)
 }
@@ -149,7 +149,7 @@ func (w *weights) improve(unit, slot int) bool {
 				}
 			}
 			for to := range w.members {
-				if w.batch.unit(to) != unit {
+				if w.batch.unit(to) != unit && !w.pinned(to) {
 					try(none, to)
 				}
 			}

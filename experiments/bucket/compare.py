@@ -87,17 +87,21 @@ class Epoch:
     def exceeding(self, device):
         return sum(n > device.cap(longest) for longest, n in self.shapes())
 
-    def time(self, device, speeds, exchange=0.0):
-        def batch(b):
-            if not self.packed:
-                return device.seconds(int(self.lengths[b].max()), len(b))
-            return device.timed.get(tuple(sorted(self.lengths[b].tolist()))) or device.fixed + float(device.cost(self.lengths[b]).sum())
+    def batch(self, device, b):
+        if not self.packed:
+            return device.seconds(int(self.lengths[b].max()), len(b))
+        return device.timed.get(tuple(sorted(self.lengths[b].tolist()))) or device.fixed + float(device.cost(self.lengths[b]).sum())
 
+    def time(self, device, speeds, exchange=0.0):
         took = exchange * len(self.steps)
         for ranks in self.steps:
-            each = [[batch(b) / v for b in own] for own, v in zip(ranks, speeds)]
+            each = [[self.batch(device, b) / v for b in own] for own, v in zip(ranks, speeds)]
             took += max(map(sum, each)) if self.free else sum(map(max, itertools.zip_longest(*each, fillvalue=0.0)))
         return took
+
+    def work(self, device):
+        """All batches, on one rank."""
+        return sum(self.batch(device, b) for b in itertools.chain.from_iterable(itertools.chain.from_iterable(self.steps)))
 
     def again(self, other):
         """The share of pairs in a step here that share one there, and the mean over samples of that share of their step-mates."""
@@ -398,6 +402,8 @@ def real(args):
                 for s in shapes:
                     device.timed[s] = min(device.timed.get(s, 1e9), timed(s) if packed else timed(*s))
         for rule, cells in found.items():
+            for d in devices[cells[0][0].packed]:
+                print(f"# {rule}, {'measured' if d.timed else 'predicted'}:", *(f"{e.time(d, speeds):.3f} s in {len(e.steps)} steps, of which ranks work {e.work(d) / len(speeds):.3f}" for e in cells[0][:2]), file=sys.stderr)
             cell = [f"{cells[0][k].time(devices[cells[0][0].packed][0], speeds):.1f}" for k in (0, 1)]
             rows.setdefault(rule, []).append(" ".join(cell) + " | " + " ".join(f"{own.time(d, speeds, x) / peer.time(d, speeds, x):.3f}" for d in devices[cells[0][0].packed] for peer, own, x in cells))
     print("\nthe rule's epoch and evenkeel's, real seconds without exchange | evenkeel's over the rule's, with each exchange: real, then predicted")

@@ -6,7 +6,11 @@
 The files are those of the projects' repositories; transformers is the one installed. A batch has so many samples for each rank. Packed, a micro-batch
 holds 16,384 tokens; padded, ranks make four micro-batches. A sample of n tokens costs n + n*n/8192. The time of a batch is the sum over micro-batches of the
 slowest rank; it is divided by the larger of the work over the sum of speeds and the longest sample on the fastest rank. Means of 20 batches of
-each set of lengths, the same for all rules, with the half width of a 95% interval."""
+each set of lengths, the same for all rules, with the half width of a 95% interval.
+
+--long: lengths are four times as long, up to 131,072; a rank's memory holds 32,768 tokens, and samples are cut over several ranks, each of which pays
+n/8 (1 - 1/g) for a sample cut over g. Beside it stands the scheduler of Megatron-Core's hybrid context parallelism, which runs sample after sample, at the fastest of
+its lengths a rank; the time is that of its groups, after each of which all ranks wait."""
 
 import argparse
 import ast
@@ -17,9 +21,11 @@ import random
 import statistics
 import sys
 import time
+import types
 from dataclasses import dataclass, field
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../python"))
+import numpy
 from evenkeel.bucket.partition import partition
 
 TOKENS, MICRO, BATCHES = 16384, 4, 20
@@ -110,22 +116,91 @@ def seconds(parts, lengths, speeds, padded, free):
     return sum(max(r[k] if k < len(r) else 0.0 for r in rows) for k in range(steps)), steps
 
 
+def megatron(lengths, speeds):
+    from megatron.core.pipeline_parallel.hybrid_cp_schedule import BalancedCPScheduler
+    best = math.inf
+    for most in (32768, 16384, 8192, 4096, 2048):
+        try:
+            groups = BalancedCPScheduler(most, types.SimpleNamespace(size=lambda: len(speeds))).get_groups_and_subsamples(list(enumerate(lengths)), None)[1]
+        except (AssertionError, IndexError, UnboundLocalError) as e:
+            print("# Megatron-Core", most, type(e).__name__, e, file=sys.stderr)
+            continue
+        if {i for g in groups for rank in g for i in rank} != set(range(len(lengths))):
+            print("# Megatron-Core", most, "lost a sample", file=sys.stderr)
+            continue
+        best = min(best, sum(shared(lengths, speeds, [[[i] for i in rank] for rank in g]) for g in groups))
+    return best
+
+
+def shared(lengths, speeds, parts):
+    """The time until all ranks have done their micro-batches in order; ranks begin together what they share."""
+    of, clock, at = {}, [0.0] * len(speeds), [0] * len(speeds)
+    for r, p in enumerate(parts):
+        for i in (i for m in p for i in m):
+            of.setdefault(i, []).append(r)
+    while any(a < len(p) for a, p in zip(at, parts)):
+        ready = [r for r, p in enumerate(parts) if at[r] < len(p) and all(at[q] < len(parts[q]) and parts[q][at[q]] == p[at[r]] for q in of[p[at[r]][0]])]
+        ranks = of[parts[ready[0]][at[ready[0]]][0]]
+        m, g = parts[ready[0]][at[ready[0]]], len(ranks)
+        end = max(clock[q] for q in ranks) + sum(cost(lengths[i]) / g + lengths[i] / 8 * (1 - 1 / g) for i in m) / min(speeds[q] for q in ranks)
+        for q in ranks:
+            clock[q], at[q] = end, at[q] + 1
+    return max(clock)
+
+
+def long(args):
+    print("speeds | lengths | Megatron-Core | evenkeel, free counts | equal counts | ms")
+    for name, speeds in ((s, SPEEDS[s]) for s in args.speeds):
+        for kind, draw in SETS.items():
+            r, rows, took = random.Random(1), ([], [], []), 0.0
+            for _ in range(args.batches):
+                lengths = [max(16, min(131072, int(4 * draw(r)))) for _ in range(args.each * len(speeds))]
+                costs = [cost(n) for n in lengths]
+                bound = sum(costs) / sum(speeds)
+                rows[0].append(megatron(lengths, speeds) / bound)
+                for k, counts in enumerate(("free", "equal"), 1):
+                    begun = time.perf_counter()
+                    parts = partition(costs, speeds, counts, sizes=lengths, memory=32768, exchange=[n / 8 for n in lengths])
+                    took += time.perf_counter() - begun
+                    slots = [[[m] for m in slot] for slot in zip(*parts)] if counts == "equal" else [parts]
+                    if {i for p in parts for m in p for i in m} != set(range(len(lengths))):
+                        raise SystemExit("evenkeel lost a sample")
+                    rows[k].append(sum(shared(lengths, speeds, [[m for m in p if m] for p in slot]) for slot in slots) / bound)
+            print(f"{name} | {kind} |", " | ".join(f"{statistics.mean(x):.4f} ±{1.96 * statistics.stdev(x) / len(x) ** .5:.4f}" for x in rows), f"| {500 * took / args.batches:.0f}", flush=True)
+
+
+def least(costs, bins):
+    """The least work of so many padded micro-batches of all samples: neighbours in the order of their costs, by dynamic programming."""
+    c = numpy.sort(costs)[::-1]
+    best, n = numpy.concatenate([[0.0], numpy.full(len(c), math.inf)]), numpy.arange(len(c) + 1)
+    work = numpy.where(n[None] > n[:-1, None], (n[None] - n[:-1, None]) * c[:, None], math.inf)  # from, to
+    for _ in range(bins):
+        best = numpy.minimum(best, (best[:-1, None] + work).min(0))
+    return best[-1]
+
+
 def main():
     args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    args.add_argument("--prime-rl", required=True)
-    args.add_argument("--verl", required=True)
+    args.add_argument("--prime-rl")
+    args.add_argument("--verl")
+    args.add_argument("--batches", type=int, default=BATCHES)
+    args.add_argument("--speeds", choices=SPEEDS, nargs="+", default=list(SPEEDS))
+    args.add_argument("--long", action="store_true", help="samples are cut over several ranks")
     args.add_argument("--free", action="store_true", help="ranks wait for one another at the end of a batch, not after each micro-batch; packed alone")
     args.add_argument("--padded", action="store_true", help="only padded micro-batches")
     args.add_argument("--each", type=int, default=32, help="samples of a rank in a batch")
     args = args.parse_args()
-    peers = {"prime-rl": prime(args.prime_rl), "verl": verl(args.verl)}
+    if args.long:
+        return long(args)
+    peers = {} if args.padded else {"prime-rl": prime(args.prime_rl), "verl": verl(args.verl)}
     for padded in (False, True)[args.padded:2 - args.free]:
         rules = {"transformers": transformers} if padded else peers
-        print("padded" if padded else "packed", "| speeds | lengths |", " | ".join([*rules, "evenkeel"]), "| micro-batches | ms")
-        for name, speeds in SPEEDS.items():
+        print("padded" if padded else "packed", "| speeds | lengths |", " | ".join([*rules, "evenkeel"] + ["least with padding"] * padded), "| micro-batches | ms")
+        for name, speeds in ((s, SPEEDS[s]) for s in args.speeds):
             for kind, draw in SETS.items():
                 r, rows, took, steps = random.Random(1), {k: [] for k in [*rules, "evenkeel"]}, 0.0, []
-                for _ in range(BATCHES):
+                pads = []
+                for _ in range(args.batches):
                     lengths = [max(16, min(8192, int(draw(r)))) for _ in range(args.each * len(speeds))]
                     costs = [cost(n) for n in lengths]
                     bound = max(sum(costs) / sum(speeds), max(costs) / max(speeds))
@@ -139,9 +214,12 @@ def main():
                         raise SystemExit("evenkeel lost a sample, or counts differ")
                     s, k = seconds(parts, lengths, speeds, padded, args.free)
                     rows["evenkeel"].append(s / bound)
+                    if padded:
+                        pads.append(max(least(costs, k * len(speeds)) / sum(speeds), max(costs) / max(speeds)) / bound)
                     steps.append(k)
                 cells = [f"{statistics.mean(x):.4f} ±{1.96 * statistics.stdev(x) / len(x) ** .5:.4f}" for x in rows.values()]
-                print(f"{name} | {kind} |", " | ".join(cells), f"| {statistics.mean(steps):.1f} | {1000 * took / BATCHES:.0f}", flush=True)
+                cells += [f"{statistics.mean(pads):.4f}"] * padded
+                print(f"{name} | {kind} |", " | ".join(cells), f"| {statistics.mean(steps):.1f} | {1000 * took / args.batches:.0f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -33,15 +33,39 @@ def collate(texts):
     return torch.nn.utils.rnn.pad_sequence(texts, batch_first=True)
 
 
+class Heard(torch.autograd.Function):
+    """What each rank of a group has."""
+
+    @staticmethod
+    def forward(ctx, x, group):
+        ctx.group, out = group, [torch.empty_like(x) for _ in range(dist.get_world_size(group))]
+        dist.all_gather(out, x.contiguous(), group=group)
+        return torch.stack(out)
+
+    @staticmethod
+    def backward(ctx, grad):
+        grad = grad.contiguous()
+        dist.all_reduce(grad, group=ctx.group)
+        return grad[dist.get_rank(ctx.group)], None
+
+
 class Model(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.embed = torch.nn.Embedding(20, 6, padding_idx=0)
         self.out = torch.nn.Linear(6, 20)
 
-    def forward(self, x):
-        """The loss of every token, 0 in the padding."""
-        y = self.out(torch.tanh(self.embed(x).cumsum(1)))
+    def forward(self, x, group=None):
+        """The loss of every token, 0 in the padding. Of a group, each rank has a part of the tokens, and 0 in the others'."""
+        h = self.embed(x)
+        if group:
+            rank, ranks = dist.get_rank(group), dist.get_world_size(group)
+            part = h.tensor_split(ranks, 1)[rank]
+            h = part.cumsum(1) + Heard.apply(part.sum(1), group)[:rank].sum(0)[:, None]
+            y, of = self.out(torch.tanh(h)), x.tensor_split(ranks, 1)
+            loss = torch.nn.functional.cross_entropy(y.flatten(0, 1), of[rank].flatten(), reduction="none")[None]
+            return torch.cat([loss if k == rank else torch.zeros(p.shape).double() for k, p in enumerate(of)], 1)
+        y = self.out(torch.tanh(h.cumsum(1)))
         return torch.nn.functional.cross_entropy(y.flatten(0, 1), x.flatten(), reduction="none").view(x.shape) * (x > 0)
 
 

@@ -1,5 +1,6 @@
 """Random global batches of a fixed size, divided by cost and speed: with few samples, as unsharded and as sharded models need them."""
 
+import dataclasses
 import json
 import os
 import sys
@@ -46,9 +47,10 @@ class TestPartition(unittest.TestCase):
         """Go reads the same file and must divide alike."""
         with open(os.path.join(HERE, "..", "..", "internal", "vectors", "bucket-partition.json")) as f:
             cases = json.load(f)
-        self.assertGreaterEqual(len(cases), 62)
+        self.assertGreaterEqual(len(cases), 79)
         for k, v in enumerate(cases):
-            parts = partition(v["costs"], v["speeds"], v["counts"], micro_batches=v["micro_batches"], sizes=v["sizes"], memory=v["memory"], padded=v["padded"], fixed=v["fixed"])
+            parts = partition(v["costs"], v["speeds"], v["counts"], micro_batches=v["micro_batches"], sizes=v["sizes"], memory=v["memory"], padded=v["padded"], fixed=v["fixed"],
+                              exchange=v["exchange"])
             self.assertEqual(parts, v["parts"], k)
 
     def test_nothing(self):
@@ -170,7 +172,9 @@ class TestBatchLoader(unittest.TestCase):
     def test_bad(self):
         for words, lengths, more in (("lengths:", [1, 2], {}), ("sample 3 has a length of -1", [1, 1, 1, -1], {}), ("sample 2 takes 9", [1, 1, 9, 1], {"memory": 8}),
                                      ("sample 1 has a length of 2 and a cost of nan", [1, 2, 1, 1], {"cost": lambda n: numpy.where(n == 2, numpy.nan, n)}),
-                                     ("rank 0 has 0", None, {"speeds": [0]}),
+                                     ("rank 0 has 0", None, {"speeds": [0]}), ("give lengths", None, {"exchange": lambda n: n, "packed": True}),
+                                     ("cannot be padded", [1] * 4, {"exchange": lambda n: n}),
+                                     ("sample 2 takes 4.5, and a micro-batch of each of so many ranks holds 4", [1, 1, 9, 1], {"ranks": 3, "memory": 4, "packed": True, "exchange": lambda n: n}),
                                      ("speeds: 2 of them", [1] * 4, {"speeds": [1, 2]}), ("rank 0 has 0", [1] * 4, {"speeds": [0]}), ("batch_size", [1] * 4, {"batch_size": 2}),
                                      ("in_order", [1] * 4, {"in_order": False}), ("rank 1 holds 4, less than the shortest sample, 5", [5, 6, 7, 8], {"ranks": 3, "memory": [9, 4, 8]}),
                                      ("equal or free", [1] * 4, {"counts": "even"}), ("global_batch 0", [1] * 4, {"global_batch": 0})):
@@ -352,8 +356,9 @@ class TestRanks(unittest.TestCase):
             plain = bucket_job.Model().double()
             model = wrap(bucket_job.Model().double(), plain)
             loader = BatchLoader(data, lengths, 24, cost=attention, collate_fn=bucket_job.collate, labels=of, **more)
+            groups = {g: dist.new_group(g) for g in ((0, 1), (2, 3), (0, 1, 2, 3)) if g[-1] < ranks}
             first = loader.step_samples(0) if late else range(len(data))  # by which weights divide
-            kinds = list(bucket_job.KINDS)
+            kinds, cut = list(bucket_job.KINDS), [0]
             for epoch in range(epochs):
                 kind, seen = kinds[epoch % len(kinds)], []
                 if vary:
@@ -362,8 +367,9 @@ class TestRanks(unittest.TestCase):
                     x = b.data
                     self.assertEqual(x.tolist(), bucket_job.collate([data[i] for i in b.samples]).tolist())
                     with b.sync(model):
-                        (bucket_job.KINDS[kind](model(x), x) * getattr(b, kind)).backward()
-                    seen += [] if b.idle else b.samples
+                        (bucket_job.KINDS[kind](model(x, b.ranks and groups[tuple(b.ranks)]), x) * getattr(b, kind)).backward()
+                    cut[0] += b.ranks is not None
+                    seen += [] if b.idle or b.ranks and b.ranks[0] != rank else b.samples
                     if b.last:
                         everyone = [None] * ranks
                         dist.all_gather_object(everyone, seen)
@@ -379,6 +385,7 @@ class TestRanks(unittest.TestCase):
                         mine = torch.cat([(p.grad.full_tensor() if hasattr(p.grad, "full_tensor") else p.grad).flatten() for p in model.parameters()])
                         self.assertLess(float((mine - one).norm() / one.norm()), 1e-12)
                         model.zero_grad()
+            self.assertEqual(bool(cut[0]), "exchange" in more)
             dist.barrier()
 
         processes.run(self, ranks, child)
@@ -401,6 +408,11 @@ class TestRanks(unittest.TestCase):
         """Ranks meet in every forward pass: with unequal numbers of them this would hang. EVENKEEL_RUNS=10 makes 100 epochs of it."""
         for seed in range(int(os.environ.get("EVENKEEL_RUNS", 1))):
             self.check(self.fsdp2, epochs=10, vary=True, seed=seed, micro_batches=2, memory=600)
+
+    def test_cut(self):
+        """Ranks that share a sample, each with a part of its tokens, hear of one another's; some samples exceed the memory of one rank."""
+        for wrap, counts in ((self.ddp, "free"), (self.fsdp2, "equal")):
+            self.check(wrap, 4, 3 if counts == "free" else 1, counts=counts, packed=True, memory=120, exchange=lambda n: n / 8, speeds=[1, 1, 1, .5])
 
     def test_late(self):
         """Lengths become known when samples are processed: the same batches as from known lengths, each sample processed once."""
@@ -460,6 +472,33 @@ class TestRanks(unittest.TestCase):
         with self.assertRaisesRegex(ScheduleError, "counts=.equal"):
             with unittest.mock.patch.object(dist, "is_initialized", lambda: True), unittest.mock.patch.object(dist, "get_world_size", lambda: 2):
                 next(BatchLoader(range(4), [1, 2, 3, 4], 2, counts="free", rank=0, ranks=2)._micro()).sync(torch.nn.Linear(1, 1))
+
+
+class TestLhotse(unittest.TestCase):
+    def test_cuts(self):
+        """lhotse's cuts and data set: each cut once, within the memory, and half of the seconds on a rank of half the speed."""
+        try:
+            from lhotse import CutSet
+            from lhotse.dataset import K2SpeechRecognitionDataset
+            from lhotse.dataset.input_strategies import AudioSamples
+            from lhotse.testing.dummies import DummyManifest
+        except ImportError as e:
+            self.skipTest(f"{e}: .ci/python installs it")
+        cuts = DummyManifest(CutSet, begin_id=0, end_id=60, with_data=True)
+        cuts = CutSet.from_cuts(dataclasses.replace(c.truncate(duration=.2 + .1 * (i % 8)).map_supervisions(lambda s: s.trim(.2)), custom=None) for i, c in enumerate(cuts)).to_eager()
+        dataset, heard = K2SpeechRecognitionDataset(return_cuts=True, input_strategy=AudioSamples()), []
+        for rank in range(2):
+            loader = BatchLoader(cuts, [c.duration for c in cuts], 20, memory=6, speeds=[1, .5], counts="free", packed=True, rank=rank, ranks=2, num_workers=rank,
+                                 collate_fn=lambda c: dataset[CutSet.from_cuts(c)])
+            heard.append([])
+            for b in loader:
+                own = b.data["supervisions"]["cut"]
+                self.assertEqual(sorted(c.id for c in own), sorted(cuts[i].id for i in b.samples))
+                self.assertLessEqual(sum(c.duration for c in own), 6 + 1e-9)
+                heard[-1] += own
+        self.assertEqual(sorted(c.id for own in heard for c in own), sorted(c.id for c in cuts))
+        seconds = [sum(c.duration for c in own) for own in heard]
+        self.assertAlmostEqual(seconds[1] / seconds[0], .5, delta=.02)
 
 
 if __name__ == "__main__":

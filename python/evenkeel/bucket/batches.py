@@ -24,6 +24,8 @@ class BatchLoader(Stream):
     micro_batches, memory, packed, fixed   the number of micro-batches of a rank in a step, more where memory needs them; the tokens that a micro-batch holds
                       on any rank, or one number per rank; whether samples lie end to end instead of being padded to the longest; and the cost of a
                       micro-batch beside its samples. As in partition()
+    exchange          cost of hearing of all of a sample, by its length as cost is: cuts long samples over several ranks, as context parallelism does. A
+                      micro-batch says over which; all of them get the whole sample
     labels            label tokens per sample, for label_weight
     length            without lengths: the tokens of a processed sample, by default those of its input_ids, or len(); labels is then such a function, too
     rank, ranks       default: those of torch.distributed, else the variables RANK and WORLD_SIZE, else 0 of 1
@@ -36,7 +38,7 @@ class BatchLoader(Stream):
     ScheduleError."""
 
     def __init__(self, dataset, lengths, global_batch, *, cost=None, speeds=None, counts="equal", micro_batches=1, memory=None, packed=False, fixed=0.0,
-                 rank=None, ranks=None, seed=1, labels=None, length=tokens, **others):
+                 exchange=None, rank=None, ranks=None, seed=1, labels=None, length=tokens, **others):
         check(dataset, None if lengths is None else labels, others)
         self.rank, self.ranks = place(rank, ranks)
         self.dataset, self.size, self.global_batch, self.seed, self.labels = dataset, len(dataset), global_batch, seed, labels
@@ -45,11 +47,13 @@ class BatchLoader(Stream):
             raise ScheduleError(f"global_batch {global_batch!r}: give the samples of a step, a whole number from 1")
         self.steps = math.ceil(self.size / global_batch)
         self.speeds = [1.0] * self.ranks if speeds is None else list(speeds)
-        self._cost, self._length, self._others = cost or (lambda n: n), length, others
+        self._cost, self._heard, self._length, self._others = cost or (lambda n: n), exchange, length, others
         self._how = {"counts": counts, "micro_batches": micro_batches, "memory": memory, "padded": not packed, "fixed": fixed}
         if len(self.speeds) != self.ranks:
             raise ScheduleError(f"speeds: {len(self.speeds)} of them for {self.ranks} ranks")
         if lengths is None:
+            if exchange:
+                raise ScheduleError("exchange: samples are cut over ranks by lengths that are known before: give lengths")
             self._divide([0], numpy.zeros(1))  # reports at once what partition() refuses
             self._exchange = Exchange(self.rank, self.ranks)
             return
@@ -78,7 +82,7 @@ class BatchLoader(Stream):
     def _divide(self, samples, lengths):
         """The micro-batches of all ranks, as places among samples."""
         try:
-            parts = partition(self._cost(lengths), self.speeds, sizes=lengths, **self._how)
+            parts = partition(self._cost(lengths), self.speeds, sizes=lengths, exchange=self._heard and self._heard(lengths), **self._how)
         except ValueError as e:
             said = str(e)
             for k, i in enumerate(samples):
@@ -91,20 +95,21 @@ class BatchLoader(Stream):
         """The tokens and label tokens of a sample."""
         return [float(lengths.mean()) or 1.0, 1.0 if labels is None else float(labels.mean()) or 1.0]
 
-    def _batches(self, step, own, samples, lengths, labels, idle):
+    def _batches(self, step, parts, samples, lengths, labels, idle):
         """This rank's micro-batches of a step; idle: the sample of one without work."""
-        each = self.ranks / self.global_batch
+        each, own = self.ranks / self.global_batch, parts[self.rank]
         for i, m in enumerate(own):
+            ranks = [r for r, p in enumerate(parts) if m in p] if self._heard and m else []
             label = None if labels is None else each * float(labels[m].sum()) / self._means[1]
             yield MicroBatch([int(samples[k]) for k in m] or [idle], step, i == len(own) - 1, each * len(m), each * float(lengths[m].sum()) / self._means[0],
-                             label, idle=not m, equal=self._how["counts"] == "equal")
+                             label, idle=not m, equal=self._how["counts"] == "equal", ranks=ranks if len(ranks) > 1 else None)
 
     def _micro(self):
         order, idle = shuffled(self.size, self.seed, self.epoch).numpy(), int(numpy.argmin(self.lengths))
         for step in range(self.step, self.steps):
             samples = order[step * self.global_batch:(step + 1) * self.global_batch]
             lengths = self.lengths[samples]
-            yield from self._batches(step, self._divide(samples, lengths)[self.rank], samples, lengths, None if self.labels is None else self.labels[samples], idle)
+            yield from self._batches(step, self._divide(samples, lengths), samples, lengths, None if self.labels is None else self.labels[samples], idle)
 
     def __iter__(self):
         return super().__iter__() if self._exchange is None else self._late()
@@ -129,7 +134,7 @@ class BatchLoader(Stream):
             parts = self._divide(samples, lengths)
             own = self._exchange.swap({self.rank + k * self.ranks: s for k, s in enumerate(got)}, parts)
             spare = min([spare, *zip(lengths[self.rank::self.ranks], samples[self.rank::self.ranks], got)], key=lambda s: s[0])  # the shortest processed here
-            for m, b in zip(parts[self.rank], self._batches(step, parts[self.rank], samples, lengths, labels, spare[1])):
+            for m, b in zip(parts[self.rank], self._batches(step, parts, samples, lengths, labels, spare[1])):
                 if b.idle and spare[2] is None:
                     spare = *spare[:2], self.dataset[spare[1]]
                 b.data = collate([own[k] for k in m] or [spare[2]])

@@ -1,6 +1,7 @@
 """Divides a batch of samples among ranks so that all finish together. bucket/even does the same, number for number."""
 
 import math
+import sys
 
 import numpy
 
@@ -10,7 +11,7 @@ _BEAM, _PADDING = 12, 1.1  # beginnings that are kept; what padding adds to the 
 _WORTH = 5e-3  # relative: what another micro-batch of each rank must save
 
 
-def partition(costs, speeds, counts="equal", *, micro_batches=1, sizes=None, memory=None, padded=False, fixed=0.0):
+def partition(costs, speeds, counts="equal", *, micro_batches=1, sizes=None, memory=None, padded=False, fixed=0.0, exchange=None):
     """Divides samples among ranks: for each rank its micro-batches, as rising positions in costs.
 
     costs          one per sample, at least 0: seconds on a rank of speed 1, or anything in proportion
@@ -22,20 +23,24 @@ def partition(costs, speeds, counts="equal", *, micro_batches=1, sizes=None, mem
     sizes, memory  what each sample takes of the memory (default: 1), and the most of a micro-batch: a number, or one per rank
     padded         a micro-batch costs and takes its number of samples times its largest sample; else the sum of its samples
     fixed          cost of a micro-batch beside its samples
+    exchange       what it costs each rank to hear of all of a sample: a number, or one per sample. With it, samples that last too long for one rank, or exceed
+                   its memory, are cut over 2, 4, 8, ... ranks. None: none is cut
 
     Without a limit of memory, no micro-batch is empty unless there are fewer samples than micro-batches. The longest sample is placed first, each where it
     ends soonest (LPT: Graham, Bounds on multiprocessing timing anomalies, 1969); padded, the samples are cut in order of their cost. Then single samples are
-    exchanged while that shortens the batch."""
-    b = _Batch(costs, speeds, counts, micro_batches, sizes, memory, padded, fixed)
-    seconds, best = math.inf, None
-    while (found := b.divide()) is None or found[0] < seconds * (1 - _WORTH):
-        if found is not None:
-            seconds, best = found
-        if memory is None or found is not None and b.steps >= len(b.c):
-            break
-        b.steps += 1
-    b.members = best
-    return b.result()
+    exchanged while that shortens the batch.
+
+    A sample that is cut over g ranks stands in a micro-batch of its own on each of them, in the same place with equal counts, before all others with free ones.
+    They are neighbours, the first a multiple of g: the groups that context parallelism can have made beforehand. Each takes a g-th of the sample's size and
+    cost, and 1 - 1/g of its exchange, at the speed of the slowest."""
+    b = _Batch(costs, speeds, counts, micro_batches, sizes, memory, padded, fixed, exchange)
+    best, limit, fails = (math.inf, None, None), math.inf, 0
+    even = _sum(b.c) / _sum(b.v) * (1 + _WORTH)  # then nothing more can be worth it
+    while fails < 2 and best[0] > even and (b.widen(limit) or best[1] is None):
+        found = b.search()
+        best, fails = (found, 0) if found[0] < best[0] * (1 - _WORTH) else (best, fails + 1)
+        limit = b.longest / 2
+    return b.result(*best)
 
 
 def _numbers(values, name, least, of):
@@ -51,7 +56,7 @@ def _numbers(values, name, least, of):
 class _Batch:
     """Micro-batch k of rank r is bin k*ranks + r. A unit is what ranks wait for: a bin if counts are equal, else a rank. A slot has a unit of each rank."""
 
-    def __init__(self, costs, speeds, counts, steps, sizes, memory, padded, fixed):
+    def __init__(self, costs, speeds, counts, steps, sizes, memory, padded, fixed, exchange):
         if counts not in ("equal", "free"):
             raise ValueError(f"counts {counts!r}: must be equal or free")
         if steps < 1 or not 0 <= fixed < math.inf:
@@ -68,49 +73,131 @@ class _Batch:
             self.m = _numbers(numpy.broadcast_to(memory, self.ranks) if numpy.ndim(memory) == 0 else memory, "memory", False, "rank")
         if len(self.m) != self.ranks:
             raise ValueError(f"memory: {len(self.m)} limits for {self.ranks} ranks")
-        self.free, self.padded, self.fixed, self.steps = counts == "free", padded, fixed, steps
-        if n and self.s.max() > self.m.max():
-            i = int(numpy.argmax(self.s > self.m.max()))
-            raise ValueError(f"sizes: sample {i} takes {self.s[i]:g}, and a micro-batch holds {self.m.max():g}: leave it out, cut it, or raise memory")
+        self.free, self.padded, self.fixed, self.least_steps, self.limited = counts == "free", padded, fixed, steps, memory is not None
+        self.x = None if exchange is None else _numbers(numpy.broadcast_to(exchange, n) if numpy.ndim(exchange) == 0 else exchange, "exchange", True, "sample")
+        if self.x is not None and (padded or len(self.x) != n):
+            raise ValueError(f"exchange: {len(self.x)} of them for {n} samples; samples that are cut cannot be padded")
         most, slowest = float(self.c.max(initial=0.0)), float(self.v.min())
-        if n and (most + fixed) * (float(n) + float(self.ranks) * self.steps) / slowest * _sum(self.v) == math.inf:
+        if n and (most + fixed + (0.0 if exchange is None else float(self.x.max()))) * (float(n) + float(self.ranks) * steps) / slowest * _sum(self.v) == math.inf:
             raise ValueError(f"costs up to {most:g} by speeds from {slowest:g}: their sum is no finite number")
-        self.order = numpy.lexsort((numpy.arange(n), -self.s, -self.c))
-        if not padded and memory is not None and n:  # each rank has room for its share
-            self.steps = max(steps, math.ceil(min(float(n), _sum(self.s) / _sum(self.v) * float((self.v / self.m).max()) * (1 - _ROUNDING))))
+        self.wide = [1] * n
+        if self.x is not None:
+            self.lasts = {g: self._lasts(g) for g in (2 ** k for k in range(self.ranks.bit_length()))}
+            self.least = {g: t.min(1).tolist() for g, t in self.lasts.items()}
+
+    def search(self):
+        """Divides by more and more micro-batches, until they are worth it no more: the seconds, the bins, the samples cut into bins."""
+        n, best = len(self.c), (math.inf,)
+        self.steps = self.least_steps
+        if not self.padded and self.limited and len(self.order):  # each rank has room for its share
+            size = _sum(self.s[[g == 1 for g in self.wide]])
+            self.steps = max(self.steps, math.ceil(min(float(n), size / _sum(self.v) * float((self.v / self.m).max()) * (1 - _ROUNDING))))
+        while (found := self.divide()) is None or found[0] < best[0] * (1 - _WORTH):
+            best = found or best
+            if found and (not self.limited and len(self.order) == n or self.steps >= n):
+                break
+            self.steps += 1
+        return best
 
     def divide(self):
-        """Divides by the present number of micro-batches. The seconds of the batch and its bins; None if it does not fit."""
+        """Divides by the present number of micro-batches. As search(); None if it does not fit."""
         self.speed, self.room = numpy.tile(self.v, self.steps), numpy.tile(self.m, self.steps)
         found = []
-        for self.members in self._cut() if self.padded else self._place():
+        fits = self._pin()
+        for self.members in self._cut() if self.padded else self._place() if fits else []:
             self._fill()
-            found.append((self._improve(), self.members))
+            found.append((self._improve(), self.members, self.sample))
         return min(found, key=lambda f: f[0], default=None)
+
+    # Samples that are cut over several ranks (context parallelism).
+
+    def _lasts(self, g):
+        """How long each group of g ranks takes for its parts of each sample; infinite where one lacks the memory."""
+        speed, room = (x[:self.ranks // g * g].reshape(-1, g).min(1) for x in (self.v, self.m))
+        cost = self.c / g + (self.x * (1 - 1 / g) if g > 1 else 0.0)
+        return numpy.where(self.s[:, None] / g > room, math.inf, (self.fixed + cost[:, None]) / speed)
+
+    def widen(self, limit):
+        """Cuts samples over twice as many ranks while no group holds them, or while they last longer than the limit and that shortens them. False: none is
+        cut further."""
+        changed, self.longest = False, 0.0
+        if self.x is None:
+            if len(self.c) and self.s.max() > self.m.max():
+                self._refuse(int(numpy.argmax(self.s > self.m.max())))
+        else:
+            for i, g in enumerate(self.wide):
+                t = self.least[g][i]
+                while 2 * g <= self.ranks and t > min(limit, sys.float_info.max):
+                    further = self.least[2 * g][i]
+                    if further >= t and t < math.inf:
+                        break
+                    t, g, changed = further, 2 * g, True
+                self.wide[i], self.longest = g, max(self.longest, t)
+                if t == math.inf:
+                    self._refuse(i)
+        self.order = numpy.lexsort((numpy.arange(len(self.c)), -self.s, -self.c))
+        self.order = self.order[[self.wide[i] == 1 for i in self.order]] if changed or self.x is not None else self.order
+        return changed
+
+    def _refuse(self, i):
+        where = " of each of so many ranks" if self.wide[i] > 1 else ""
+        raise ValueError(f"sizes: sample {i} takes {self.s[i] / self.wide[i]:g}, and a micro-batch{where} holds {self.m.max():g}: leave it out, cut it, or raise memory")
+
+    def _pin(self):
+        """Gives the samples that are cut bins of their own; False: there are too few. Ranks that wait for one another after each slot get samples that last alike
+        in one slot; with free counts the widest come first, so that all ranks of a sample come to it at once, where they are done first."""
+        bins, ranks = self.ranks * self.steps, self.ranks
+        self.sample, self.held, self.busy, self.count = numpy.full(bins, -1), numpy.zeros(bins), numpy.zeros(ranks), numpy.zeros(ranks, int)
+        cut = [i for i, g in enumerate(self.wide) if g > 1]
+        for i in sorted(cut, key=lambda i: (-self.wide[i] * self.free, -self.least[self.wide[i]][i], i)):
+            g, found = self.wide[i], []
+            for first, t in zip(range(0, ranks, g), self.lasts[g][i].tolist()):
+                for row in range(self.steps if t < math.inf else 0):
+                    if self.sample[row * ranks + first:row * ranks + first + g].max() < 0:
+                        longer = max(0.0, t - self.held[row * ranks:(row + 1) * ranks].max())  # that the slot lasts
+                        found.append((self.busy[first] + t if self.free else longer, t, first, row))
+                        if self.free:
+                            break
+            if not found:
+                return False
+            _, t, first, row = min(found)
+            at, of = slice(row * ranks + first, row * ranks + first + g), slice(first, first + g)
+            self.sample[at], self.held[at] = i, t
+            self.busy[of] += t
+            self.count[of] += 1
+        return True
 
     # The first division.
 
     def _durations(self):
-        """What each slot lasts if the work could be divided at will, the longest first: samples that alone last longer make theirs longer, one a fastest rank."""
+        """What each bin lasts if the work could be divided at will, the longest first: samples that alone last longer make those of their slot longer, one a
+        fastest rank. With free counts, samples that are cut leave a rank the rest of its time."""
         c, fastest = self.c[self.order], self.v.max()
-        like, speed = int((self.v == fastest).sum()), _sum(self.v)
+        speed, at, pinned = _sum(self.v), 0, self.sample.reshape(-1, self.ranks) >= 0
         left, out = _sum(c) + self.fixed * self.ranks * self.steps, []
-        for k in range(self.steps):
-            even = left / (speed * (self.steps - k))
-            alone = (self.fixed + c[k * like]) / fastest if k * like < len(c) else 0.0
+        for b in numpy.flatnonzero(self.sample >= 0):
+            left += self.held[b] * self.speed[b] - self.fixed
+        if self.free and self.count.any():
+            return numpy.tile(numpy.maximum(0.0, left / speed - self.busy) / numpy.maximum(1, self.steps - self.count), self.steps)
+        for k, held in enumerate(self.held.reshape(-1, self.ranks)):
+            even, alone = left / (speed * (self.steps - k)), held.max()
+            if at < len(c):
+                alone = max(alone, (self.fixed + c[at]) / fastest)
             if alone <= even:
-                return out + [even] * (self.steps - k)
+                out += [even] * (self.steps - k)
+                break
             out.append(alone)
+            at += int(((self.v == fastest) & ~pinned[k]).sum())
             left = max(0.0, left - alone * speed)
-        return out
+        return numpy.repeat(out, self.ranks)
 
     def _place(self):
         durations = self._durations()
-        ahead = numpy.repeat([max(durations) - t for t in durations], self.ranks)
+        ahead = durations.max() - durations
         bins = self.ranks * self.steps
         self.members, load, used = [[] for _ in range(bins)], numpy.full(bins, float(self.fixed)), numpy.zeros(bins)
         for i in self.order:
-            ends = numpy.where(used + self.s[i] <= self.room, ahead + (load + self.c[i]) / self.speed, math.inf)
+            ends = numpy.where((self.sample < 0) & (used + self.s[i] <= self.room), ahead + (load + self.c[i]) / self.speed, math.inf)
             b = int(numpy.argmin(ends))
             if ends[b] == math.inf:
                 return []
@@ -121,7 +208,7 @@ class _Batch:
 
     def _cut(self):
         """Cuts the samples from the costliest down, within a slot the fastest rank first: so that each slot lasts as long in all ranks, and so that all bins
-        last equally long. The first is a beam search: a slot may last more or less than an even share of what is left, and those beginnings are
+        last equally long, also with the slow ranks after all others. The first is a beam search: a slot may last more or less than an even share of what is left, and those beginnings are
         kept that leave the least."""
         n, speed, quick = len(self.order), _sum(self.v), sorted(range(self.ranks), key=lambda r: -self.v[r])
         self._c = self.c[self.order].tolist()
@@ -141,9 +228,11 @@ class _Batch:
                     if to not in found or spent + took < found[to][0]:
                         found[to] = spent + took, to, counts + new
             beam = sorted(found.values(), key=lambda b: (b[0] + _PADDING * work[b[1]] / speed, b[1]))[:_BEAM]
-        out = [self._dealt(min(done)[2], quick, False)] if (done := [b for b in beam if b[1] == n]) else []
-        if even := self._all(0, quick * self.steps):
-            out.append(self._dealt(even[2], quick, True))
+        cycle, slow = quick * self.steps, [r for r in quick for _ in range(self.steps)]
+        out = [self._dealt(min(done)[2], cycle, False)] if (done := [b for b in beam if b[1] == n]) else []
+        for ranks in [cycle, slow] if self.v.min() < self.v.max() else [cycle]:
+            if even := self._all(0, ranks):
+                out.append(self._dealt(even[2], ranks, True))
         return out
 
     def _take(self, at, duration, ranks, bins):
@@ -178,12 +267,12 @@ class _Batch:
             low, high, best = (middle, high, best) if found[1] < n else (low, middle, found)
         return best
 
-    def _dealt(self, counts, quick, sort):
-        """The bins of a cut. sort: among ranks alike, those that last longest share a slot."""
-        at, own, members = 0, {}, [[] for _ in counts]
-        for b, count in enumerate(counts):
-            r = quick[b % self.ranks]
-            own.setdefault((self.v[r], self.m[r]), []).append((self._c[at] * count if count else 0.0, b // self.ranks * self.ranks + r, self.order[at:at + count].tolist()))
+    def _dealt(self, counts, ranks, sort):
+        """The bins of a cut for these ranks. sort: among ranks alike, those that last longest share a slot."""
+        at, own, rows, members = 0, {}, [0] * self.ranks, [[] for _ in counts]
+        for r, count in zip(ranks, counts):
+            own.setdefault((self.v[r], self.m[r]), []).append((self._c[at] * count if count else 0.0, rows[r] * self.ranks + r, self.order[at:at + count].tolist()))
+            rows[r] += 1
             at += count
         for bins in own.values():
             for (_, _, samples), b in zip(sorted(bins, key=lambda x: (-x[0] * sort, x[1])), sorted(b for _, b, _ in bins)):
@@ -196,11 +285,11 @@ class _Batch:
         """Gives a bin without samples, or with free counts a rank, the cheapest sample that another can spare."""
         width = self.ranks if self.free else len(self.members)
         for b in range(width):
-            if self.members[b] or self.free and any(self.members[b::self.ranks]):
+            if self.members[b] or self.sample[b] >= 0 or self.free and (any(self.members[b::self.ranks]) or self.count[b]):
                 continue
             for i in self.order[::-1]:
                 a = next(k for k, m in enumerate(self.members) if i in m)
-                if self.s[i] <= self.room[b] and sum(map(len, self.members[a % width::width] if self.free else [self.members[a]])) > 1:
+                if self.s[i] <= self.room[b] and sum(map(len, self.members[a % width::width])) + self.free * self.count[a % self.ranks] > 1:
                     self.members[a].remove(i)
                     self.members[b].append(int(i))
                     break
@@ -217,7 +306,8 @@ class _Batch:
         units = self.ranks if self.free else bins
         unit = numpy.arange(bins) % units
         slot = numpy.arange(units) // self.ranks
-        bin_of, end, rank = numpy.zeros(n, int), numpy.ones(n, bool), numpy.argsort(self.order)
+        bin_of, end, rank = numpy.full(n, -1), numpy.array(self.wide) == 1, numpy.empty(n, int)
+        rank[self.order] = numpy.arange(len(self.order))
         number, load, used, tops = numpy.zeros(bins, int), numpy.zeros(bins), numpy.zeros(bins), numpy.zeros((2, 2, bins))  # tops: of costs and sizes, the two largest
         time = numpy.zeros(units)
 
@@ -232,7 +322,7 @@ class _Batch:
                 tops[k, :, b] = (sorted((x[i] for i in m), reverse=True) + [0.0, 0.0])[:2]
 
         def clock(u):
-            time[u] = _sum(numpy.array([(self.fixed + load[b]) / self.speed[b] for b in range(u, bins, units) if number[b]]))
+            time[u] = _sum(numpy.array([(self.fixed + load[b]) / self.speed[b] if number[b] else self.held[b] for b in range(u, bins, units) if number[b] or self.held[b]]))
 
         for b in range(bins):
             weigh(b)
@@ -253,7 +343,7 @@ class _Batch:
             i = numpy.concatenate([numpy.array(sorted(self.members[b]), int) for b in range(u, bins, units)])
             i = i[end[i]][:, None]
             others = numpy.flatnonzero((unit[bin_of] != u) & end)
-            elsewhere = numpy.flatnonzero(unit != u)
+            elsewhere = numpy.flatnonzero((unit != u) & (self.sample < 0))
             j = numpy.concatenate([others, null[elsewhere]])[None, :]
             to = numpy.concatenate([bin_of[others], elsewhere])[None, :]
             of = bin_of[i]
@@ -261,7 +351,7 @@ class _Batch:
             source, target = self._after(0, load, c, of, i, j, number, tops, back), self._after(0, load, c, to, j, i, number, tops, 1, back)
             fits = (self._after(1, used, s, of, i, j, number, tops, back) <= self.room[of]) & (self._after(1, used, s, to, j, i, number, tops, 1, back) <= self.room[to])
             empty = number[of] + back == 1  # the bin has no sample left
-            fits &= ~empty if not self.free else (sum(number[u::units]) + back > 1)
+            fits &= ~empty if not self.free else (sum(number[u::units]) + self.free * self.count[u % self.ranks] + back > 1)
             old, new = (self.fixed + load[of]) / self.speed[of], numpy.where(empty, 0.0, (self.fixed + source) / self.speed[of])
             here = time[u] - old + new
             there = time[unit[to]] - numpy.where(number[to] > 0, (self.fixed + load[to]) / self.speed[to], 0.0) + (self.fixed + target) / self.speed[to]
@@ -297,15 +387,19 @@ class _Batch:
         largest = numpy.maximum(numpy.where((x[i] == first) & (fewer > 0), second, first), numpy.where(more > 0, x[j], 0.0))
         return (number[b] - fewer + more) * largest
 
-    def result(self):
+    def result(self, _, members, sample):
         out = []
         for r in range(self.ranks):
-            own = [sorted(m) for m in self.members[r::self.ranks]]
+            cut, own = [], []
+            for m, i in zip(members[r::self.ranks], sample[r::self.ranks].tolist()):
+                (cut if i >= 0 and self.free else own).append([i] if i >= 0 else sorted(m))
             if self.free:
                 own = [m for m in own if m]
                 if not self.padded and len(merged := self._merged(r, own)) < len(own):
                     own = merged
-            out.append(sorted(own, key=lambda m: -self._price(m, self.c)))
+            if self.free or (sample < 0).all():  # the ranks of a sample that is cut have it in the same place
+                own.sort(key=lambda m: -self._price(m, self.c))
+            out.append(cut + own)
         return out
 
     def _merged(self, r, own):

@@ -24,6 +24,7 @@ class MicroBatch:
     token_weight: float  # the same for a mean loss over input tokens, or over target tokens if samples are pairs
     label_weight: float = None  # the same for a mean loss over label tokens; None without the loader's `labels`
     idle: bool = False  # whether the rank has no work in this step; all weights are then 0
+    ranks: list = None  # over which its only sample is cut: each takes a part, and as its loss the part's sum over the count of the whole sample; None: it is not
     equal: bool = False  # whether all ranks have equally many batches in each step
     data: object = dataclasses.field(default=None, repr=False)  # what collate_fn returned
 
