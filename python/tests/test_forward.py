@@ -269,12 +269,12 @@ class Directions(unittest.TestCase):
         one.start("file"), two.start("file")
         moves = [(0, 5, 123456), (1, 5, -99), (1, 2, 7777)]
         one.move(moves)
-        kept, rows = weights._KEPT, weights._ROWS
-        weights._KEPT, weights._ROWS = 0, 3
+        drawn, rows = weights._DRAWN, weights._ROWS
+        weights._DRAWN, weights._ROWS = 3, 3
         try:
             two.move(moves)
         finally:
-            weights._KEPT, weights._ROWS = kept, rows
+            weights._DRAWN, weights._ROWS = drawn, rows
         self.assertEqual(one.hash(), two.hash())
         for i, name in enumerate("ab"):  # entry by entry
             s = t[i].shift
