@@ -2,6 +2,7 @@ package forward
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -15,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"evenkeel/train/data"
 )
@@ -65,6 +66,7 @@ type goldenRun struct {
 	Blocks   []string        `json:"blocks"`
 	Weights  string          `json:"weights"`
 	Entries  [][]int32       `json:"entries"`
+	Trials   []string        `json:"trials"` // by rank: hash of the weights under its trial of step 0
 }
 
 type goldenMessage struct {
@@ -126,14 +128,40 @@ func play(t *testing.T, encoded []byte, w *Weights, messages []Message) (blocks 
 	return blocks, r
 }
 
-// story is a run's messages: pair 0 is in time, others are late or away, some losses are no numbers or spikes, some frames are noise. In step stop, if that is not 0,
-// somebody asks to stop.
-func story(c *Config, seed uint64, stop int, loss func(step int) float64) []Message {
-	rng := rand.New(rand.NewPCG(seed, 1))
-	r := round{config: c, prompt: c.allPairs()}
+// plot is what happens in a story.
+type plot struct {
+	seed  uint64
+	stop  int                    // the step in which somebody asks to stop; 0: nobody does
+	loss  func(step int) float64 // about
+	noise float64                // of losses; 0: a hundredth
+	wild  bool                   // the two inputs' losses are of unlike sizes, so that sums depend on their order
+}
+
+// noFrames are not frames of a step, although they look like it: bytes that must be zero are not; other kinds, other lengths.
+func noFrames(step uint32) (all [][]byte) {
+	for _, f := range []Frame{{Step: step, Rank: 1, GoOn: true}, {Step: step, Rank: 1, Stop: true}} {
+		all = append(all, f.Encode(nil))
+		all[len(all)-1][15] = 1
+	}
+	losses := Frame{Step: step, Rank: 1}.Encode(nil)
+	for _, kind := range []byte{0, 4, 255} {
+		other := slices.Clone(losses)
+		other[6] = kind
+		all = append(all, other)
+	}
+	return append(all, losses[:15], append(losses, 0))
+}
+
+// story is a run's messages: pair 0 is in time, others are late or away, some losses are no numbers, equal, or spikes, some just not, some frames are noise.
+func story(c *Config, of plot) []Message {
+	rng := rand.New(rand.NewPCG(of.seed, 1))
+	r, t := round{config: c, prompt: c.allPairs()}, newTuning()
 	var all []Message
+	raw := func(rank int, b []byte) {
+		all = append(all, Message{Position: uint64(firstPosition + len(all)), Rank: rank, Frame: b})
+	}
 	send := func(rank int, f Frame) (done bool) {
-		all = append(all, Message{Position: uint64(firstPosition + len(all)), Rank: rank, Frame: f.Encode(nil)})
+		raw(rank, f.Encode(nil))
 		_, done = r.take(rank, f)
 		return done
 	}
@@ -143,15 +171,11 @@ func story(c *Config, seed uint64, stop int, loss func(step int) float64) []Mess
 			break
 		}
 		r.begin(uint32(step))
-		done := false
-		if stop > 0 && step == 3 { // bytes that must be zero are not: neither goes on nor ends in this block
-			for _, f := range []Frame{{Step: 3, Rank: 1, GoOn: true}, {Step: 3, Rank: 1, Stop: true}} {
-				almost := f.Encode(nil)
-				almost[15] = 1
-				all = append(all, Message{Position: uint64(firstPosition + len(all)), Rank: 1, Frame: almost})
-			}
+		done, lied := false, false
+		if step%7 == 2 { // no pair is whole
+			send(0, Frame{Step: uint32(step), GoOn: true})
 		}
-		if stop > 0 && step == stop {
+		if of.stop > 0 && step == of.stop {
 			_ = send(1, Frame{Rank: 2, Stop: true}) || send(1, Frame{Step: 7, Rank: 1, Stop: true}) || send(3, Frame{Step: 99999, Rank: 3, Stop: true})
 		}
 		for _, rank := range rng.Perm(c.Processors) {
@@ -162,20 +186,48 @@ func story(c *Config, seed uint64, stop int, loss func(step int) float64) []Mess
 			}
 			f := Frame{Step: r.due[pair], Rank: uint16(rank)}
 			for i := range f.Losses {
-				f.Losses[i] = float32(loss(step) + 0.01*rng.NormFloat64())
+				f.Losses[i] = float32(of.loss(step) + cmp.Or(of.noise, 0.01)*rng.NormFloat64())
+				if of.wild {
+					f.Losses[i] *= float32([]float64{1 << 20, 1e-6}[i] * rng.Float64())
+				}
+				if step%29 == 0 && step > 0 || of.noise > 0 && step < 2 {
+					f.Losses[i] = 2 // a trial changes nothing
+				}
 			}
-			if step%23 == 7 && rank == 3 {
+			unit, edge := math.Sqrt(t.square), math.Sqrt(255.5+float64(step%2)) // almost a spike, and just one
+			switch {
+			case unit == 0:
+			case c.Estimator == Paired && step%13 == 6:
+				f.Losses = [2]float32{float32(2 * unit * edge * float64(c.sign(rank)))}
+			case c.Estimator == Each && (step == 6 || step == 8 || step == 9): // far from the median of the others, which are in line
+				f.Losses = [2]float32{float32(8 * unit * float64(max(rank-1, 0)))}
+				if rank == 1 {
+					f.Losses[0] = float32(2 * unit * (float64(2*c.Processors-2) + edge))
+				}
+			}
+			if step%23 == 7 && rank == 3 || step%41 == 40 {
 				f.Losses[rng.IntN(2)] = float32(math.NaN())
 			}
 			if step%23 == 9 && rank == 2 {
 				f.Losses[0] = float32(math.Inf(-1))
 			}
-			if step%23 == 0 && rank == 1 { // a spike, from the first step on
+			if step%23 == 0 && rank == 1 && of.noise == 0 { // a spike, from the first step on
 				f.Losses[1] = float32(math.Pow(10, float64(1+step/8)))
 			}
+			if rng.IntN(9) == 0 { // before the true one: in another's name, of other steps
+				send((rank+1)%c.Processors, Frame{Step: f.Step, Rank: f.Rank, Losses: [2]float32{1, 2}})
+				send(rank, Frame{Step: f.Step + 1, Rank: f.Rank})
+				send(rank, Frame{Step: f.Step - 1, Rank: f.Rank})
+			}
 			done = send(rank, f)
-			if !done && rng.IntN(9) == 0 { // noise: twice, another's, of a step to come, of a rank that is none
-				done = send(rank, f) || send((rank+1)%c.Processors, f) || send(rank, Frame{Step: f.Step + 1, Rank: f.Rank}) || send(c.Processors, Frame{Step: f.Step, Rank: uint16(c.Processors)})
+			if !done && !lied && r.whole() != 0 && step < 2 {
+				for _, b := range noFrames(uint32(step)) {
+					raw(1, b)
+				}
+				lied = true
+			}
+			if !done && rng.IntN(9) == 0 { // twice, and of a rank that is none
+				done = send(rank, f) || send(c.Processors, Frame{Step: f.Step, Rank: uint16(c.Processors)})
 			}
 		}
 		if !done {
@@ -185,39 +237,61 @@ func story(c *Config, seed uint64, stop int, loss func(step int) float64) []Mess
 		if !done {
 			panic("pair 0 is always there")
 		}
-		r.close()
+		r.decide(r.close(), &t)
 	}
+	raw(0, Frame{Step: uint32(c.Steps)}.Encode(nil)) // when all is over
 	return all
 }
 
-func goldenConfigs() map[string]*Config {
-	base := func() *Config {
-		return &Config{Processors: 4, Estimator: Paired, Directions: 2, Key: 0x123456789abcdef0, Steps: 150, Epsilon: 1e-3, LearningRate: 0.01, Schedule: Cosine, Examples: []int{3, 4}, Clip: 3, Guard: true}
+// goldenConfigs are those of the golden runs, by name, with what happens in them.
+func goldenConfigs() (names []string, configs []*Config, plots []plot) {
+	falls := func(step int) float64 { return 2 - float64(step)/200 }
+	rises := func(step int) float64 { return falls(step) + []float64{0, 0, 1, 1.35, 2.5}[step/BlockSteps] } // the fourth block is hardly worse than the third
+	ends := func(step int) float64 {
+		if step >= 2*BlockSteps {
+			return math.NaN()
+		}
+		return falls(step)
 	}
-	plain, file, jump, each, stopped := base(), base(), base(), base(), base()
-	plain.Guard, plain.Clip, plain.Schedule, plain.Steps, plain.Directions = false, 0, Constant, 64, 1
-	file.Processors, file.Examples, file.Clip = 8, []int{2, 2, 5, 1}, 1.5
-	jump.Steps, jump.Key = 300, 7
-	each.Estimator, each.Directions, each.Examples, each.Processors = Each, 6, []int{2, 2, 2}, 6
-	stopped.Steps, stopped.Estimator, stopped.Directions, stopped.Examples = 300, Each, 4, []int{2, 2}
-	return map[string]*Config{"pairs, one direction": plain, "pairs, from a file": file, "pairs, a worse block": jump, "each": each, "each, stopped": stopped}
+	add := func(name string, of plot, change func(c *Config)) {
+		c := &Config{Processors: 4, Estimator: Paired, Directions: 2, Key: 0x123456789abcdef0, Steps: 150, Epsilon: 1e-3, LearningRate: 0.01, Schedule: Cosine, Examples: []int{3, 4}, Clip: 3, Guard: true}
+		change(c)
+		of.seed = uint64(len(names))
+		names, configs, plots = append(names, name), append(configs, c), append(plots, of)
+	}
+	add("pairs, one direction", plot{loss: falls, wild: true}, func(c *Config) {
+		c.Guard, c.Clip, c.Schedule, c.Steps, c.Directions, c.Key = false, 0, Constant, 64, 1, math.MaxUint64
+	})
+	add("pairs, from a file", plot{loss: falls}, func(c *Config) { c.Processors, c.Examples, c.Clip = 8, []int{2, 2, 5, 1}, 1.5 })
+	add("pairs, a worse block", plot{loss: rises}, func(c *Config) { c.Steps, c.Key = 300, 7 })
+	// A slope that is clipped gives pair 0 an increment in the middle of two integers, if both pairs count.
+	add("pairs, halves", plot{loss: falls, wild: true}, func(c *Config) {
+		c.Steps, c.Schedule, c.Clip, c.Examples, c.LearningRate = 100, Constant, 1, []int{1, 2}, 6*(40000+0.5)/(1<<24)
+	})
+	add("each", plot{loss: ends}, func(c *Config) { c.Estimator, c.Directions, c.Examples, c.Processors = Each, 6, []int{2, 2, 2}, 6 })
+	add("each, stopped", plot{loss: falls, stop: 70}, func(c *Config) { c.Steps, c.Estimator, c.Directions, c.Examples = 300, Each, 4, []int{2, 2} })
+	// Slopes are of the size of rounding, increments of the largest one.
+	add("each, many weights", plot{loss: falls, noise: 4e-7}, func(c *Config) {
+		c.Steps, c.Estimator, c.Directions, c.Examples, c.LearningRate, c.Epsilon = 70, Each, 4, []int{2, 2}, 3, 0.0123
+	})
+	return names, configs, plots
 }
 
 func makeGolden(t *testing.T) *golden {
 	t.Helper()
 	g := &golden{}
 	for _, c := range [][4]uint32{{}, {1, 2, 3, 4}, {0xffffffff, 0, 1 << 31, 12345}} {
-		for _, key := range []uint64{0, 1, 0x123456789abcdef0} {
+		for _, key := range []uint64{0, 1, 0x123456789abcdef0, math.MaxUint64} {
 			g.Parts.Philox = append(g.Parts.Philox, goldenPhilox{c, key, philox(c, keyOf(key))})
 		}
 	}
-	for i, of := range []int{1, 2, 7, 100, 1437, 1<<32 - 1} {
+	for i, of := range []int{1, 2, 7, 8, 9, 100, 1437, 1<<32 - 1} {
 		c := &Config{Key: 5 + uint64(i), Examples: []int{3, 1, 4}}
 		if i%2 == 1 {
 			c.Estimator, c.Examples = Each, []int{3, 3, 3}
 		}
-		for step := range 3 {
-			g.Parts.Examples = append(g.Parts.Examples, goldenExamples{c.Key, of, c.Examples, c.Estimator == Each, 1000 * step, step, c.examples(1000*step, step, of)})
+		for pair, step := range []int{0, 1000, math.MaxInt32} {
+			g.Parts.Examples = append(g.Parts.Examples, goldenExamples{c.Key, of, c.Examples, c.Estimator == Each, step, pair, c.examples(step, pair, of)})
 		}
 	}
 	for _, schedule := range []string{Constant, Cosine} {
@@ -228,10 +302,13 @@ func makeGolden(t *testing.T) *golden {
 		}
 		g.Parts.Rates = append(g.Parts.Rates, r)
 	}
-	configs := goldenConfigs()
-	for i, name := range []string{"pairs, one direction", "pairs, from a file", "pairs, a worse block", "each", "each, stopped"} {
-		c := configs[name]
-		w := drawn([]Tensor{{Name: "a.weight", Shape: []int{13, 11}, Std: 0.25}, {Name: "a.bias", Shape: []int{13}, Mean: 1}, {Name: "large", Shape: []int{5}, Shift: 2, Std: 6}}, c.Key)
+	names, configs, plots := goldenConfigs()
+	for i, name := range names {
+		c, shape := configs[i], []int{11, []int{5, 11}[i%2]} // rings of 128 and of 256
+		if strings.Contains(name, "many") {
+			shape = []int{67, 71}
+		}
+		w := drawn([]Tensor{{Name: "a.weight", Shape: shape, Std: 0.25}, {Name: "a.bias", Shape: []int{13}, Mean: 1}, {Name: "large", Shape: []int{5}, Shift: 2, Std: 6}}, c.Key)
 		initial, run := FromKey, goldenRun{Name: name}
 		if strings.Contains(name, "file") {
 			initial = FromFile
@@ -247,18 +324,31 @@ func makeGolden(t *testing.T) *golden {
 			t.Fatal(err)
 		}
 		run.Header = string(encoded[12 : len(encoded)-chainBytes])
-		stop := 0
-		if name == "each, stopped" {
-			stop = 70
+		for rank := range c.Processors {
+			tried := w.Clone()
+			tried.add(c.Key, []term{c.trial(0, rank)})
+			run.Trials = append(run.Trials, tried.Hash())
 		}
-		messages := story(c, uint64(i), stop, func(step int) float64 {
-			if strings.Contains(name, "worse") && step >= 128 {
-				return 3
+		messages := story(c, plots[i])
+		if plots[i].stop > 0 { // blocks are in the stream, too, two of them made up
+			first, _ := play(t, encoded, w.Clone(), messages)
+			forged := bytes.Clone(first[0])
+			forged[8] ^= 1
+			b, err := decodeBlock(c, first[0])
+			if err != nil {
+				t.Fatal(err)
 			}
-			return 2 - float64(step)/200
-		})
-		for _, m := range messages {
-			run.Messages = append(run.Messages, goldenMessage{fmt.Sprintf("frame.%d", m.Rank), hex.EncodeToString(m.Frame)})
+			after := int(b.Position) - firstPosition + 1
+			messages = slices.Insert(messages, after, Message{Rank: 3, Block: forged}, Message{Block: first[0]}, Message{Rank: 1, Block: first[0]}, Message{Rank: 2, Block: []byte{1, 0, 0, 0}})
+		}
+		for j := range messages {
+			m := &messages[j]
+			m.Position = uint64(firstPosition + j)
+			kind, data := "frame", m.Frame
+			if m.Block != nil {
+				kind, data = fmt.Sprintf("block.%d", m.Block[0]), m.Block
+			}
+			run.Messages = append(run.Messages, goldenMessage{fmt.Sprintf("%s.%d", kind, m.Rank), hex.EncodeToString(data)})
 		}
 		blocks, r := play(t, encoded, w, messages)
 		for _, b := range blocks {
@@ -299,7 +389,7 @@ func TestGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(b.String(), "\n")); diff != "" {
+	if diff := gocmp.Diff(strings.Split(string(want), "\n"), strings.Split(b.String(), "\n")); diff != "" {
 		t.Errorf("(-want +got)\n%.2000s", diff)
 	}
 }

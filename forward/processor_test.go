@@ -104,7 +104,7 @@ func TestPatience(t *testing.T) {
 // A block that nobody sends is sent by everybody sixteen steps later, the last one after a second.
 func TestBlocksThatNobodySends(t *testing.T) {
 	c := testConfig(2, 1, 100)
-	bus := &script{messages: story(c, 1, 0, func(int) float64 { return 1 })}
+	bus := &script{messages: story(c, plot{seed: 1, loss: func(int) float64 { return 1 }})}
 	w := drawn([]Tensor{{Name: "a", Shape: []int{5}, Std: 1}}, 1)
 	r, _ := replicaFrom(t, c, w, 10)
 	var decided []int
@@ -121,7 +121,7 @@ func TestBlocksThatNobodySends(t *testing.T) {
 // Who finds another block in the stream than its own stops, and names who sent it.
 func TestAnotherBlockStopsTheRun(t *testing.T) {
 	c := testConfig(2, 1, 64)
-	messages := story(c, 1, 0, func(int) float64 { return 1 })
+	messages := story(c, plot{seed: 1, loss: func(int) float64 { return 1 }})
 	w := drawn([]Tensor{{Name: "a", Shape: []int{5}, Std: 1}}, 1)
 	_, encoded := replicaFrom(t, c, w.Clone(), 10)
 	blocks, _ := play(t, encoded, w.Clone(), messages)

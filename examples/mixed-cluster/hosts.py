@@ -21,11 +21,12 @@ QUEUE = 0.2  # seconds that packets may wait for the bandwidth; later ones are d
 
 
 class Hosts:
-    """delay: seconds of one way; bandwidth: bytes a second that a host sends."""
+    """delay: seconds of one way; bandwidth: bytes a second that a host sends; receives: that it receives."""
 
-    def __init__(self, count, delay=0.0, bandwidth=125e6):
+    def __init__(self, count, delay=0.0, bandwidth=125e6, receives=float("inf")):
         self.names = [f"evenkeel-{os.getpid()}-{i}" for i in range(count)]
         self.delay, self.bandwidth = multiprocessing.Array("d", [delay] * count, lock=False), multiprocessing.Array("d", [bandwidth] * count, lock=False)
+        self.receives = multiprocessing.Array("d", [receives] * count, lock=False)
         self._running = []
         for i, name in enumerate(self.names):
             _ip("netns", "add", name)
@@ -71,7 +72,7 @@ class Hosts:
     def _forward(self):
         """Passes packets on, each when its sender's line has had time for it and the delay is over."""
         ends = [_device(name) for name in self.names]
-        free, coming, number = [0.0] * len(ends), [], 0
+        free, taken, coming, number = [0.0] * len(ends), [0.0] * len(ends), [], 0
         while True:
             now = time.monotonic()
             while coming and coming[0][0] <= now:
@@ -84,8 +85,13 @@ class Hosts:
                 if not 0 <= to < len(ends) or free[host] > now + QUEUE:
                     continue
                 free[host] = max(free[host], now) + len(packet) / self.bandwidth[host]
+                arrives = free[host] + self.delay[host]
+                if self.receives[to] < float("inf"):  # right where delays are equal: packets are taken in the order in which they were sent
+                    if taken[to] > arrives + QUEUE:
+                        continue
+                    arrives = taken[to] = max(taken[to], arrives) + len(packet) / self.receives[to]
                 number += 1
-                heapq.heappush(coming, (free[host] + self.delay[host], number, to, packet))
+                heapq.heappush(coming, (arrives, number, to, packet))
 
 
 def _ip(*words):

@@ -108,7 +108,8 @@ func Serve(o ServerOptions) (*Server, error) {
 	if s.token == "" {
 		s.token = NewToken()
 	}
-	options := &server.Options{Host: host, Port: port, Users: users(s.token), JetStream: true, MaxPayload: 4 << 20, StoreDir: o.Dir}
+	options := &server.Options{Host: host, Port: port, Users: users(s.token), JetStream: true, MaxPayload: 4 << 20, StoreDir: o.Dir,
+		TLSTimeout: connectFor.Seconds(), AuthTimeout: connectFor.Seconds()}
 	if o.CertFile != "" {
 		pair, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile)
 		if err != nil {

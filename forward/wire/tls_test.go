@@ -73,6 +73,9 @@ func TestCertificateMeansTLS(t *testing.T) {
 	if !c.TLSRequired() {
 		t.Error("the connection is in clear text")
 	}
+	if c.Opts.Timeout < 5*time.Second {
+		t.Errorf("handshakes have %v: not enough on a slow line or a busy machine", c.Opts.Timeout)
+	}
 	if c, err := Connect(s.URL(), Options{Rank: -1, Token: "secret"}); err == nil {
 		c.Close()
 		t.Error("a certificate that nobody vouches for was taken")

@@ -3,7 +3,6 @@ package wire
 import (
 	"net"
 	"sync/atomic"
-	"time"
 )
 
 // Traffic counts the bytes of connections, with all that NATS and TLS add to frames.
@@ -17,7 +16,7 @@ func (t *Traffic) Received() int64 { return t.received.Load() }
 
 // Dial implements nats.CustomDialer.
 func (t *Traffic) Dial(network, address string) (net.Conn, error) {
-	c, err := net.DialTimeout(network, address, 2*time.Second)
+	c, err := net.DialTimeout(network, address, connectFor)
 	if err != nil {
 		return nil, err
 	}

@@ -76,6 +76,8 @@ const (
 	reconnectFor  = 2 * time.Minute
 	// heartbeat is the interval of pings to the server; after three without an answer the connection counts as lost.
 	heartbeat = 5 * time.Second
+	// connectFor is how long a connection may take to be made, with its handshakes, over a slow line or from a busy machine.
+	connectFor = 10 * time.Second
 )
 
 // Connect connects to a server. It reconnects, for two minutes, whenever the connection is lost.
@@ -85,7 +87,7 @@ func Connect(address string, o Options) (*nats.Conn, error) {
 	}
 	options := []nats.Option{
 		nats.Name("evenkeel forward"), nats.MaxReconnects(int(reconnectFor / reconnectWait)), nats.ReconnectWait(reconnectWait),
-		nats.PingInterval(cmp.Or(o.heartbeat, heartbeat)), nats.MaxPingsOutstanding(3),
+		nats.PingInterval(cmp.Or(o.heartbeat, heartbeat)), nats.MaxPingsOutstanding(3), nats.Timeout(connectFor),
 	}
 	if o.Token != "" {
 		options = append(options, nats.Token(o.Token), nats.UserInfo(userOf(o.Rank), o.Token))

@@ -149,15 +149,15 @@ class Formulas(unittest.TestCase):
 
     def test_guard_halves_after_a_block_clearly_worse(self):
         r = step.Running()
-        self.assertEqual(step.guard(r, [1.0, 3.0]), 2.0)
+        self.assertEqual(step.guard(r, [1.0, 3.0], True), 2.0)
         self.assertEqual((r.best, r.best_error, r.scale), (2.0, 0.5, 1.0))
-        step.guard(r, [4.5, 4.5])  # 2.5 above
+        step.guard(r, [4.5, 4.5], True)  # 2.5 above
         self.assertEqual((r.best, r.scale), (2.0, 1.0))
-        step.guard(r, [5.0, 5.0])  # 3 above, 4 sqrt(0.5) = 2.83
+        step.guard(r, [5.0, 5.0], True)  # 3 above, 4 sqrt(0.5) = 2.83
         self.assertEqual((r.best, r.best_error, r.scale), (5.0, 0.0, 0.5))
-        step.guard(r, [4.0, 4.0])
+        step.guard(r, [4.0, 4.0], True)
         self.assertEqual((r.best, r.scale), (4.0, 0.5))
-        step.guard(r, [4.0, 6.0])  # 1 above, 4 sqrt(0.5)
+        step.guard(r, [4.0, 6.0], True)  # 1 above, 4 sqrt(0.5)
         self.assertEqual((r.best, r.scale), (4.0, 0.5))
 
     def test_schedules(self):
@@ -269,12 +269,12 @@ class Directions(unittest.TestCase):
         one.start("file"), two.start("file")
         moves = [(0, 5, 123456), (1, 5, -99), (1, 2, 7777)]
         one.move(moves)
-        kept, rows = weights._KEPT, weights._ROWS
-        weights._KEPT, weights._ROWS = 0, 3
+        drawn, rows = weights._DRAWN, weights._ROWS
+        weights._DRAWN, weights._ROWS = 3, 3
         try:
             two.move(moves)
         finally:
-            weights._KEPT, weights._ROWS = kept, rows
+            weights._DRAWN, weights._ROWS = drawn, rows
         self.assertEqual(one.hash(), two.hash())
         for i, name in enumerate("ab"):  # entry by entry
             s = t[i].shift

@@ -58,16 +58,22 @@ def main(what, processors):
             r.put(k, forward.rounds.frame(j, k, forward.rounds.LOSSES, [a + 0.001 * k for a in l]))
 
     steps = sorted(seconds(step) for _ in range(7))[3]
-    print(f"{peak() - before:.0f} {steps / passes:.3f}")
+
+    def moves():
+        r.weights.write(r.trial(0))
+        r.weights.move([(d, r.step, 1000 + d) for d in range(processors)])
+        r.step += 1
+
+    print(f"{peak() - before:.0f} {steps / passes:.3f} {1e3 * sorted(seconds(moves) for _ in range(7))[3]:.1f}")
 
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
         main(sys.argv[1], int(sys.argv[2]))
     else:
-        print("| trained | processors | peak memory above the imports: inference, training | a rank's step over its pass |\n|---|---|---|---|")
+        print("| trained | processors | peak memory above the imports: inference, training | a rank's step over its pass | its moves, ms |\n|---|---|---|---|---|")
         for what in ("adapters", "all"):
             a, = map(float, subprocess.run([sys.executable, __file__, what, "0"], check=True, capture_output=True, text=True).stdout.split())
             for n in (4, 64):
-                b, ratio = map(float, subprocess.run([sys.executable, __file__, what, str(n)], check=True, capture_output=True, text=True).stdout.split())
-                print(f"| {what} | {n} | {a:.0f} MB, {b:.0f} MB: {b / a:.2f} | {ratio} |", flush=True)
+                b, ratio, moves = map(float, subprocess.run([sys.executable, __file__, what, str(n)], check=True, capture_output=True, text=True).stdout.split())
+                print(f"| {what} | {n} | {a:.0f} MB, {b:.0f} MB: {b / a:.2f} | {ratio} | {moves} |", flush=True)

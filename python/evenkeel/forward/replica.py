@@ -174,10 +174,10 @@ class Replica:
 
     def _block(self, position):
         k = (self.step - 1) // rounds.BLOCK
-        mean = step.guard(self.running, self._losses) if self.config.guard else sum(self._losses) / len(self._losses) if self._losses else None
+        mean = step.guard(self.running, self._losses, self.config.guard)
         prompt = sum(1 << p for p, on in enumerate(self.rounds.prompt) if on)
         r = self.running
-        b = record.Block(k, self._steps, position, prompt, self.rounds.stop, r.square, r.scale, r.best, r.best_error, math.nan if mean is None else mean, self.weights.hash())
+        b = record.Block(k, self._steps, position, prompt, self.rounds.stop, r.square, r.scale, r.best, r.best_error, mean, self.weights.hash())
         out = record.write(b, self.chain)
         if k == 0 and 2 * sum(self._equal) > len(self._equal):  # later it may be that nothing is left to learn
             share, now = sum(self._equal) / len(self._equal), self.config.epsilon

@@ -142,12 +142,14 @@ def _slopes(config, good, center):
     return out
 
 
-def guard(running, losses):
-    """Halves the scale at the end of a block whose losses are clearly above those of the best block. Returns their mean, or None."""
+def guard(running, losses, on):
+    """Returns the mean of a block's losses. If on, halves the scale at the end of a block that is clearly worse than the best."""
     if not losses:
-        return None
+        return math.nan
     c = len(losses)
     mu = _sum(losses) / c
+    if not on:
+        return mu
     error = max(0.0, _sum(l * l for l in losses) / c - mu * mu) / c
     if math.isnan(running.best) or mu < running.best:
         running.best, running.best_error = mu, error

@@ -9,7 +9,7 @@ from . import philox
 from .header import Refused, Tensor
 
 _ROWS = 1 << 11  # rows of 128 entries that are moved at a time, to limit memory
-_KEPT = 1 << 20  # signs of rows that are kept for the next sweep of a step
+_DRAWN = 1 << 15  # counters whose words are drawn at a time, for the same reason
 _RING = 1 << 12  # signs of a direction, at most
 _LIMIT = 1 << 30  # largest entry
 
@@ -81,29 +81,28 @@ class Weights:
                 raise Refused(f"tensor {i} {t.name!r}: hash {t.hash!r} in the run, {digest(e)!r} here; start from the same weights")
 
     def _of_step(self, step):
-        """A step's rings, where the windows of rows begin on them, and the rows' signs if they are few."""
+        """A step's rings, where the windows of rows begin on them, and the words of the rows' signs, for both sweeps of the step."""
         if step not in self._cache:
             if len(self._cache) > 1:
                 self._cache.clear()
-            need = self._few + [self._rows] * (self.entries.numel() <= _KEPT)
-            words = philox.words(*torch.cat(need, 1), step, self._key).split([n.shape[1] for n in need], 1)
-            begin = philox.numbers(words[1]).flatten()[self._number] % self._length + self._ring
-            self._cache[step] = philox.signs(words[0]).view(-1, self._length), begin, *map(philox.signs, words[2:])
+            need = torch.cat([*self._few, self._rows], 1)
+            words = [philox.words(*c, step, self._key) for c in need.split(_DRAWN, 1)]
+            rings, begins, rows = torch.cat(words, 1).split([n.shape[1] for n in (*self._few, self._rows)], 1)
+            begin = philox.numbers(begins).flatten()[self._number] % self._length + self._ring
+            self._cache[step] = philox.signs(rings).view(-1, self._length), begin, rows
         return self._cache[step]
 
     def _add(self, moves):
         """Adds moves, (direction, step, amount, sign) each, to the entries, those of a step in one sweep. With the sign -1 an amount is taken back."""
         for step in sorted({m[1] for m in moves}):
-            rings, begin, *signs = self._of_step(step)
+            rings, begin, rows = self._of_step(step)
             here = [m for m in moves if m[1] == step]
             along = rings[[m[0] for m in here]]
             sums = [(along * torch.tensor([[m[3] * near(m[2], s)] for m in here], device=rings.device)).sum(0).int() for s in self._shifts]
-            windows = torch.cat([x for ring in sums for x in (ring, ring[:128])]).unfold(0, 128, 1)
-            each = len(begin) if signs else _ROWS
-            for a in range(0, len(begin), each):
-                cut = slice(a, a + each)
-                z = signs[0] if signs else philox.signs(philox.words(*self._rows[:, cut], step, self._key))
-                self.entries[cut].addcmul_(z, windows[begin[cut]])
+            windows = torch.cat([x for ring in sums for x in (ring, ring[:128])]).unfold(0, 128, 1).contiguous()  # for index_select
+            for a in range(0, len(begin), _ROWS):
+                cut = slice(a, a + _ROWS)
+                self.entries[cut].addcmul_(philox.signs(rows[:, cut]), windows.index_select(0, begin[cut]))
 
     def move(self, amounts):
         """Adds amounts, (direction, step, amount) each, to the entries, and takes the trial back, if there is one."""
@@ -118,14 +117,21 @@ class Weights:
     def values(self, trial=()):
         """The parameters with the weights plus the amounts of a trial: (part, tensor) each."""
         self.attempt(trial)
-        for i, (p, t) in enumerate(zip(self.parts, self.tensors)):
-            yield p, p.value(self.of(i).float() * 2.0 ** (t.shift - 24))
+        for i, p in enumerate(self.parts):
+            yield p, self._value(i)
+
+    def _value(self, i):
+        return self.parts[i].value(self.of(i).float() * 2.0 ** (self.tensors[i].shift - 24))
 
     @torch.no_grad()
     def write(self, trial=()):
         """Writes the weights, plus the amounts of a trial, to the parameters."""
-        for p, v in self.values(trial):
-            p.parameter.copy_(v)
+        self.attempt(trial)
+        for i, (p, t) in enumerate(zip(self.parts, self.tensors)):
+            if p.base is None:  # in place, without copies of it
+                p.parameter.copy_(self.of(i).view(p.shape)).mul_(2.0 ** (t.shift - 24))
+            else:
+                p.parameter.copy_(self._value(i))
 
     def check(self):
         """Raises OverflowError before entries leave the range of int32."""
