@@ -215,17 +215,18 @@ var presets = map[string]func(*Conditions){
 	"racks": func(c *Conditions) {
 		c.Racks = Racks{Size: 4, Episode: Episode{Rate: 0.003, Rounds: 100, Excess: Spread{Median: 0.5, Sigma: 0.5}}}
 	},
-	"diurnal":       func(c *Conditions) { c.Diurnal = Diurnal{Amplitude: 0.2, Rounds: 200} },
-	"creep":         func(c *Conditions) { c.Creep = Creep{Share: 0.25, Rounds: 200, Most: 3} },
-	"bimodal":       func(c *Conditions) { c.Modes = Modes{Share: 0.25, Excess: 0.5, Rounds: 20} },
-	"wrong-profile": func(c *Conditions) { c.Wrong = Wrong{Share: 0.25, Factor: 2} },
-	"skewed-clocks": func(c *Conditions) { c.Clocks = Clocks{SD: 1} },
-	"periodic":      patterns(periodic),
-	"saves":         patterns(saves),
-	"cascade":       patterns(cascade),
-	"thermal":       patterns(thermal),
-	"announced":     patterns(announced),
-	"hopping":       patterns(hopping),
+	"diurnal":         func(c *Conditions) { c.Diurnal = Diurnal{Amplitude: 0.2, Rounds: 200} },
+	"creep":           func(c *Conditions) { c.Creep = Creep{Share: 0.25, Rounds: 200, Most: 3} },
+	"bimodal":         func(c *Conditions) { c.Modes = Modes{Share: 0.25, Excess: 0.5, Rounds: 20} },
+	"wrong-profile":   func(c *Conditions) { c.Wrong = Wrong{Share: 0.25, Factor: 2} },
+	"skewed-clocks":   func(c *Conditions) { c.Clocks = Clocks{SD: 1} },
+	"periodic":        patterns(periodic),
+	"saves":           patterns(saves),
+	"cascade":         patterns(cascade),
+	"thermal":         patterns(thermal),
+	"announced":       patterns(announced),
+	"hopping":         patterns(hopping),
+	"announced-saves": patterns(announcedSaves),
 	"mixture": func(c *Conditions) {
 		patterns(periodic, saves, cascade, thermal, announced, hopping)(c)
 		c.Turns = Spread{100, 0.3}
@@ -237,7 +238,7 @@ func Presets() []string {
 	return []string{
 		"steady", "drift", "interference", "bursts", "colocated", "powercap", "failures", "joins", "production",
 		"racks", "diurnal", "creep", "bimodal", "wrong-profile", "skewed-clocks",
-		"periodic", "saves", "cascade", "thermal", "announced", "hopping", "mixture",
+		"periodic", "saves", "cascade", "thermal", "announced", "hopping", "mixture", "announced-saves",
 	}
 }
 

@@ -239,13 +239,18 @@ func describe(p *Pattern) string {
 	add("every %v", spread(p.Every))
 	add("length %v", spread(p.Length))
 	add("vary %v", p.Vary)
-	add("excess %v", spread(p.Excess))
+	if !p.Announced {
+		add("excess %v", spread(p.Excess))
+	}
 	add("lag %v", p.Lag)
 	if p.Ramp {
 		text += ", ramp"
 	}
 	if p.Hop {
 		text += ", hop"
+	}
+	if p.Announced {
+		text += ", announced"
 	}
 	add("notice %v", p.Notice)
 	add("sign %v", p.Sign)

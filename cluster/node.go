@@ -156,7 +156,8 @@ type Truth struct {
 	Noise    []float64 // relative standard deviation of one round's time
 	Factor   []float64 // by which spikes and the noise that all micro-steps share multiply the time of the round, without a deadline
 	Left     []float64 // seconds that the node still computes on older work when the round opens
-	// Coming is node i's mean slowdown if it computes for so many seconds from the opening of the round on. nil: that of Slowdown,
+	Pause    []float64 // seconds until it begins its work
+	// Coming is node i's mean slowdown if it computes for so many seconds from the opening of the round, or the end of its pause, on. nil: that of Slowdown,
 	// however long the round; else Slowdown is the mean over a nominal round (Pattern).
 	Coming func(i int, seconds float64) float64
 }

@@ -24,6 +24,8 @@ type Pattern struct {
 	Ramp   bool    `yaml:"ramp,omitempty" json:"ramp,omitempty"`     // the slowness grows to Excess in eight equal steps
 	Notice float64 `yaml:"notice,omitempty" json:"notice,omitempty"` // how long before a spell, if no other is under way, the node is already slower by Sign; 0..1e9
 	Sign   float64 `yaml:"sign,omitempty" json:"sign,omitempty"`     // slowdown - 1 in that time, 0..99
+	// Announced spells are pauses: the node begins its work of the next round so much later, and says so in its report before.
+	Announced bool `yaml:"announced,omitempty" json:"announced,omitempty"`
 }
 
 // Values of Pattern.Per.
@@ -62,6 +64,9 @@ func (p *Pattern) check(path string, f *badinput.Faults) {
 	within("lag", p.Lag, 0, maxRounds)
 	within("notice", p.Notice, 0, maxRounds)
 	within("sign", p.Sign, 0, maxFactor-1)
+	if p.Announced && (p.Excess != Spread{} || p.Ramp || p.Notice > 0 || p.Sign > 0) {
+		f.Add(path+".announced", "is true; then excess, ramp, notice and sign must be left out, as a node stands still in a pause")
+	}
 	if (p.Lag > 0 || p.Hop) && (p.Per == "" || p.Per == PerNode) {
 		f.Add(path+".per", "is node; lag and hop need host, rack or run, whose nodes a spell reaches one after the other")
 	}
@@ -88,6 +93,8 @@ var (
 	// Half of the nodes, those that write, stand still together at intervals: a checkpoint, an evaluation, a collection of
 	// garbage by the clock. Invented.
 	saves = Pattern{Per: PerRun, Share: 0.5, Every: Spread{Median: 20}, Length: Spread{1.5, 0.2}, Vary: 0.3, Excess: Spread{Median: maxFactor - 1}}
+	// The same, between rounds, and told before, as trainers know when they save.
+	announcedSaves = Pattern{Per: PerRun, Share: 0.5, Every: Spread{Median: 20}, Length: Spread{1.5, 0.2}, Vary: 0.3, Announced: true}
 	// Heat, or a power domain's budget, spreads through a rack from node to node. Invented; slowdown as of the preset racks.
 	cascade = Pattern{Per: PerRack, Every: Spread{80, 0.7}, Length: Spread{12, 0.3}, Excess: Spread{0.5, 0.5}, Lag: 2}
 	// A device heats up, its clock falls step by step, a fan or a controller resets it. The slowdown is that of power limits

@@ -46,6 +46,7 @@ type Gradient struct {
 	// Norm and Agree as in NodeReport. Where they are known only after the aggregation,
 	// set them in the Report.
 	Norm, Agree float64
+	Pause       float64 // as in NodeReport
 }
 
 // NewRecorder records rounds of c; it reads the number of nodes and their power.
@@ -104,7 +105,7 @@ func (r *Recorder) Receive(node int, now time.Duration, g Gradient) Verdict {
 	verdict := r.collection.receive(now, share.Model, current)
 	state.busy, state.done, state.free = false, current, now
 	n.Size, n.Behind, n.Norm, n.Agree = g.Samples, r.report.Round-share.Round, g.Norm, g.Agree
-	n.Seconds, n.Age, n.Steps = g.Seconds, g.Age, 0
+	n.Seconds, n.Age, n.Steps, n.Pause = g.Seconds, g.Age, 0, g.Pause
 	if g.Steps > 1 {
 		n.Steps = g.Steps
 	}

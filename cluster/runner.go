@@ -88,6 +88,7 @@ type NodeReport struct {
 	Agree    float64 `json:"agree"` // cosine of the newest gradient and the aggregate
 	OOM      bool    `json:"oom,omitempty"`
 	TooLarge int     `json:"too_large,omitzero"` // micro-step that memory did not hold; 0: the plan's largest
+	Pause    float64 `json:"pause,omitempty"`    // seconds that it will stand still before its work of the next round, as it says; its Seconds then include them
 	Joules   float64 `json:"joules,omitempty"`   // drawn in this round; 0 where the node's power is unknown
 }
 

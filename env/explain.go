@@ -18,6 +18,7 @@ type Belief struct {
 	Overhead float64 `json:"overhead,omitempty"`
 	Doubt    float64 `json:"doubt,omitempty"`
 	Ahead    Ahead   `json:"ahead,omitzero"` // zero: no spell of slowness was seen yet
+	Pause    Pause   `json:"pause,omitzero"` // zero: the node never announced one
 }
 
 // Ahead is what a tracker foresees for a node, for explanations.
@@ -29,6 +30,15 @@ type Ahead struct {
 	Ready    bool    `json:"ready"`    // the parameters leave room for a spell
 }
 
+// Pause is what a node announced, for explanations. Times are in seconds.
+type Pause struct {
+	Announced float64 `json:"announced"` // for the coming round
+	Room      float64 `json:"room"`      // that its share leaves for it
+	Due       float64 `json:"due"`       // announced for the newest round
+	Took      float64 `json:"took"`      // of it, in that round
+	Kept      float64 `json:"kept"`      // what its pauses took over what was announced, moving average
+}
+
 // Belief returns the belief about a node.
 func (t *Tracker) Belief(node int) Belief {
 	n := &t.nodes[node]
@@ -36,6 +46,10 @@ func (t *Tracker) Belief(node int) Belief {
 	b.Lag = n.lag(b.Deviation)
 	if o := &n.outlook; o.rounds > 0 {
 		b.Ahead = Ahead{Chance: o.chance, Slowdown: 1 + o.excess, Rounds: o.rounds, Came: n.spell.own.odds(), Ready: n.wanted && t.ahead.ready}
+	}
+	if s := &t.pauses; s.nodes != nil && s.nodes[node].count+s.nodes[node].announced > 0 {
+		p := &s.nodes[node]
+		b.Pause = Pause{Announced: p.announced, Room: s.room(node, t.finish), Due: p.due, Took: p.took, Kept: s.keeps(node)}
 	}
 	if f := &n.form; f.doubt > 0 {
 		b.Overhead, b.Doubt = 1-f.slope*f.at, math.Sqrt(f.doubt)*f.at

@@ -15,6 +15,7 @@ type Play struct {
 // in rounds of the global batch; 0 if they are equal. Call it with the newest report, after Observe. known is false if a node
 // with a share was lost or did not take part, or if no node had work.
 func (t *Tracker) Regret(report *cluster.Report, decided, instead Play) (regret float64, known bool) {
+	report = t.pauses.without(report)
 	wait := max(report.Wait.Seconds(), 1e-9)
 	r := t.round
 	r.work, r.instead = r.work[:0], r.instead[:0]

@@ -15,7 +15,7 @@ type Absurd struct {
 	Waits   int `json:"waits"`   // rounds whose total wait is not above 0: a clock jumped
 	Times   int `json:"times"`   // measured times that are impossible, or far beyond the round
 	Sizes   int `json:"sizes"`   // measurements of more samples than were handed out, or of fewer than 0
-	Values  int `json:"values"`  // ages, norms and other values that are not finite
+	Values  int `json:"values"`  // ages, norms and other values that are not finite, and impossible pauses
 	Frozen  int `json:"frozen"`  // times that repeat although sizes change; they are believed
 }
 
@@ -33,7 +33,7 @@ func (a Absurd) String() string {
 		{a.Waits, "impossible waits (a clock jumped)"},
 		{a.Times, "impossible times"},
 		{a.Sizes, "impossible sizes"},
-		{a.Values, "other values that are not finite"},
+		{a.Values, "other values that are not finite or possible"},
 		{a.Frozen, "times that stay the same although sizes change (believed)"},
 	} {
 		if p.n > 0 {
@@ -133,10 +133,10 @@ func (s *Sieve) own(report *cluster.Report) *cluster.Report {
 
 func (s *Sieve) say(node int, why string) { s.why[node], s.said = why, true }
 
-// broken says whether a value beside the measurement is not finite.
+// broken says whether a value beside the measurement is not finite, or a pause impossible.
 func broken(n *cluster.NodeReport) bool {
 	sum := n.Age + n.Norm + n.Agree + n.Idle + n.Busy + n.Joules
-	return math.IsNaN(sum) || math.IsInf(sum, 0)
+	return math.IsNaN(sum) || math.IsInf(sum, 0) || !(n.Pause >= 0 && n.Pause <= mostSeconds)
 }
 
 // wrong says what is wrong with a node's measurement of at most most samples, in a round of wait seconds, and which
@@ -150,7 +150,7 @@ func (s *Sieve) wrong(n *cluster.NodeReport, most int, wait float64) (counter *i
 	case n.Size < 0 || whole && n.Size > most:
 		return &s.Counts.Sizes, fmt.Sprintf("an impossible size of %d samples", n.Size)
 	}
-	return nil, "a value that is not finite"
+	return nil, "a value that is not finite or possible"
 }
 
 // mend removes the impossible values from a node's part of a report; counter counts a wrong measurement, nil: it is sound. A
@@ -158,6 +158,9 @@ func (s *Sieve) wrong(n *cluster.NodeReport, most int, wait float64) (counter *i
 func (s *Sieve) mend(n *cluster.NodeReport, values bool, counter *int) {
 	if values {
 		s.Counts.Values++
+		if !(n.Pause >= 0 && n.Pause <= mostSeconds) {
+			n.Pause = 0
+		}
 		for _, v := range []*float64{&n.Age, &n.Norm, &n.Agree, &n.Idle, &n.Busy, &n.Joules} {
 			if math.IsNaN(*v) || math.IsInf(*v, 0) {
 				*v = 0

@@ -50,8 +50,11 @@ func TestSieve(t *testing.T) {
 		"below no samples":     {func(r *cluster.Report) { r.Nodes[0].Size = -1 }, true, Absurd{Sizes: 1}, "an impossible size of -1 samples"},
 		"more, by a deadline":  {func(r *cluster.Report) { r.Nodes[0].Size = 13 }, true, Absurd{}, ""},
 		"more, of an older":    {func(r *cluster.Report) { r.Nodes[0].Size, r.Nodes[0].Behind = 13, 2 }, false, Absurd{}, ""},
-		"a norm":               {func(r *cluster.Report) { r.Nodes[0].Norm = nan }, false, Absurd{Values: 1}, "a value that is not finite"},
-		"an age":               {func(r *cluster.Report) { r.Nodes[0].Age = -inf }, false, Absurd{Values: 1}, "a value that is not finite"},
+		"a norm":               {func(r *cluster.Report) { r.Nodes[0].Norm = nan }, false, Absurd{Values: 1}, "a value that is not finite or possible"},
+		"an age":               {func(r *cluster.Report) { r.Nodes[0].Age = -inf }, false, Absurd{Values: 1}, "a value that is not finite or possible"},
+		"a pause":              {func(r *cluster.Report) { r.Nodes[0].Pause = nan }, false, Absurd{Values: 1}, "a value that is not finite or possible"},
+		"a pause below 0":      {func(r *cluster.Report) { r.Nodes[0].Pause = -1 }, false, Absurd{Values: 1}, "a value that is not finite or possible"},
+		"a pause of a month":   {func(r *cluster.Report) { r.Nodes[0].Pause = 2.6e6 }, false, Absurd{Values: 1}, "a value that is not finite or possible"},
 		"a clock that jumps":   {func(r *cluster.Report) { r.Wait = -time.Hour }, false, Absurd{Waits: 1}, ""},
 		"no samples counted":   {func(r *cluster.Report) { r.Counted = nan }, false, Absurd{Values: 1}, ""},
 		"another number":       {func(r *cluster.Report) { r.Nodes = r.Nodes[:1] }, false, Absurd{Reports: 1}, ""},
@@ -74,6 +77,9 @@ func TestSieve(t *testing.T) {
 		}
 		if n := got.Nodes[0]; x.want.Times+x.want.Sizes > 0 && (n.Measured() || n.Seconds != 0 || n.Steps != 0 || n.Samples != 12) {
 			t.Errorf("%s: %+v is left", name, n)
+		}
+		if p := got.Nodes[0].Pause; p != 0 {
+			t.Errorf("%s: a pause of %v is left", name, p)
 		}
 		if n := got.Nodes[1]; n.Seconds != 1.5 || n.Size != 8 {
 			t.Errorf("%s: the other became %+v", name, n)

@@ -23,6 +23,7 @@ type Tracker struct {
 	rounds  int
 	finish  float64 // seconds, last predicted
 	ahead   ahead
+	pauses  pauses
 	blind   bool  `state:"-"` // it foresees nothing
 	wanted  []int `state:"-"` // working memory
 }
@@ -107,6 +108,7 @@ func (t *Tracker) Watch(report *cluster.Report, shares []int) {
 }
 
 func (t *Tracker) observe(report *cluster.Report, judge bool, shares []int) {
+	report = t.unpaused(report)
 	t.noise.Add(report)
 	if scale, known := t.noise.Samples(); known {
 		t.scale = scale
@@ -279,12 +281,15 @@ func (n *track) apply(a *Action, node *cluster.Node, unit float64) cluster.Perfo
 	return n.performance(node)
 }
 
-// Occupy writes the parameters to allocate by into dst: perf, with the time until a node
-// is free from its older work added to its overhead.
+// Occupy writes the parameters to allocate by into dst: perf, with the time until a node is free from its older work, and that of
+// a pause it announced, added to its overhead.
 func (t *Tracker) Occupy(perf, dst []cluster.Performance) {
 	for i := range t.nodes {
 		dst[i] = perf[i]
 		dst[i].Overhead += t.nodes[i].left
+	}
+	for i := range t.pauses.nodes {
+		dst[i].Overhead += t.pauses.room(i, t.finish)
 	}
 }
 

@@ -120,13 +120,16 @@ func TestOwnReports(t *testing.T) {
 	}})
 	c.do("PUT", "/v1/jobs/job", object{"quorum": "2", "grace": "1ms"}, nil)
 	s := c.start("job", "0123456789", 120, 3).Sizes
-	next := [3]int{}
+	next, paused, pause := [3]int{}, 0.0, 0.0
 	send := func(rank int, s export.Sizes, want string) {
 		t.Helper()
 		var a answer
 		n := s.Nodes[rank]
 		path := fmt.Sprintf("/v1/jobs/job/generations/1/ranks/%d/reports", rank)
 		body := object{"round": next[rank], "plan": s.Plan, "seconds": []float64{0.001, 0.001, 0.004}[rank] * float64(n.Share), "samples": n.Share, "micro_steps": n.MicroSteps}
+		if rank == 0 {
+			body["seconds"], body["pause_seconds"] = 0.001*float64(n.Share)+paused, pause
+		}
 		if got := c.do("POST", path, body, &a); got != http.StatusOK || a.Verdict != want {
 			t.Fatalf("rank %d of plan %d: %d, %s; want %s", rank, s.Plan, got, a.Verdict, want)
 		}
@@ -136,8 +139,13 @@ func TestOwnReports(t *testing.T) {
 	}
 	slow := s // what rank 2 is at
 	aged := 0
+	before := 0
 	for round := range 12 {
-		wait(time.Duration(s.Nodes[0].Share) * time.Millisecond)
+		paused, pause = pause, 0
+		if round == 10 {
+			pause, before = 0.025, s.Nodes[0].Share
+		}
+		wait(time.Duration(s.Nodes[0].Share)*time.Millisecond + time.Duration(paused*1e9))
 		send(0, s, "accepted")
 		if round%3 == 2 && slow.Nodes[2].Share > 0 {
 			send(2, slow, "accepted")
@@ -160,6 +168,9 @@ func TestOwnReports(t *testing.T) {
 		}
 		if round%3 == 2 {
 			slow = s
+		}
+		if share := s.Nodes[0].Share; round == 10 && share > before-8 || round == 11 && share < before-8 {
+			t.Errorf("after round %d rank 0 has a share of %d instead of %d", round, share, before)
 		}
 	}
 	state := c.settle("job", 0)

@@ -49,6 +49,7 @@ type ownBody struct {
 	Round int `json:"round" minimum:"0" doc:"Number of the rank's report, from 0, rising"`
 	Plan  int `json:"plan" minimum:"1" doc:"Number of the plan whose share the rank ran"`
 	live.RankReport
+	PauseSeconds float64 `json:"pause_seconds,omitempty" minimum:"0" maximum:"1000000" doc:"Seconds that the rank will stand still before its next share, to save for example; the next sizes leave room for it, and the seconds of that share include it"`
 }
 
 // answer to a report.
@@ -181,7 +182,7 @@ func (j *job) reportOwn(e *ownEntry) (result, error) {
 		j.record.count(count)
 		return result{}, err
 	}
-	verdict, err := j.gen.rounds.TakeOwn(e.Rank, &live.OwnReport{Round: e.Round, Plan: e.Plan, RankReport: e.RankReport}, j.at)
+	verdict, err := j.gen.rounds.TakeOwn(e.Rank, &live.OwnReport{Round: e.Round, Plan: e.Plan, Pause: e.PauseSeconds, RankReport: e.RankReport}, j.at)
 	if err != nil {
 		j.record.count("malformed")
 		return result{sizes: j.gen.sizes}, err

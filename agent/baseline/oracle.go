@@ -43,6 +43,7 @@ func (o *oracle) Decide(_ *cluster.Report, present []bool, plan *cluster.Plan) e
 			if o.config.Noise {
 				known *= truth.Factor[i]
 			}
+			o.perf[i].Overhead = o.base[i].Overhead + truth.Pause[i]
 			o.perf[i].PerSample = o.base[i].PerSample * known * (1 + o.config.Margin*truth.Noise[i])
 		}
 		return o.alloc.Allocate(o.cluster, present, o.perf, plan.Sizes)
@@ -56,7 +57,7 @@ func (o *oracle) Decide(_ *cluster.Report, present []bool, plan *cluster.Plan) e
 	copy(o.last, truth.Slowdown)
 	if o.config.Noise && truth.Coming != nil && err == nil {
 		finish, err = foresee(finish, func(finish float64) (float64, error) {
-			return allocate(func(i int) float64 { return truth.Coming(i, finish-o.base[i].Overhead) })
+			return allocate(func(i int) float64 { return truth.Coming(i, finish-o.perf[i].Overhead) })
 		})
 	}
 	plan.Perf, plan.Finish = o.perf, finish

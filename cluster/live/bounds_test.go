@@ -2,6 +2,7 @@ package live
 
 import (
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -101,6 +102,13 @@ func TestBoundsOfOwnReports(t *testing.T) {
 	for number, good := range map[int]bool{-1: false, maxGap: false, maxGap - 1: true} {
 		if v, err := begin(10, 10).TakeOwn(0, own(number, 1, 10, 1), 0); (err == nil) != good || good && v != Accepted {
 			t.Errorf("number %d: %v, %v", number, v, err)
+		}
+	}
+	for seconds, good := range map[float64]bool{-1: false, math.NaN(): false, maxSeconds: true, 1.0001 * maxSeconds: false} {
+		x := own(0, 1, 10, 1)
+		x.Pause = seconds
+		if v, err := begin(10, 10).TakeOwn(0, x, 0); (err == nil) != good || good && v != Accepted {
+			t.Errorf("a pause of %v s: %v, %v", seconds, v, err)
 		}
 	}
 	if v, err := g.TakeOwn(0, own(0, 1, 10, 1), time.Second); v != Accepted || err != nil {

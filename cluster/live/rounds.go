@@ -10,8 +10,9 @@ import (
 
 // OwnReport is a rank's report of its own share, in jobs where no rank reports for all.
 type OwnReport struct {
-	Round int // number of the rank's report, from 0, rising
-	Plan  int // whose share it is
+	Round int     // number of the rank's report, from 0, rising
+	Plan  int     // whose share it is
+	Pause float64 // seconds that the rank will stand still before its next share
 	RankReport
 }
 
@@ -31,9 +32,8 @@ type rounds struct {
 // arrival is an accepted report with its time.
 type arrival struct {
 	rank int
-	plan int // whose share it is
 	at   time.Duration
-	RankReport
+	OwnReport
 }
 
 func newRounds(c *cluster.Cluster) *rounds {
@@ -97,6 +97,9 @@ func (g *Generation) TakeOwn(rank int, x *OwnReport, now time.Duration) (Verdict
 	}
 	var f badinput.Faults
 	h.check("", rank, &x.RankReport, &f)
+	if !measure(x.Pause, maxSeconds) {
+		f.Add("pause_seconds", "is %v; it must lie in 0..%v", x.Pause, float64(maxSeconds))
+	}
 	if err := asError(f); err != nil {
 		return 0, err
 	}
@@ -106,7 +109,7 @@ func (g *Generation) TakeOwn(rank int, x *OwnReport, now time.Duration) (Verdict
 	}
 	g.rounds = r // only an accepted report changes anything
 	r.reported[rank] = x.Round
-	r.waiting = append(r.waiting, arrival{rank, x.Plan, now, x.RankReport})
+	r.waiting = append(r.waiting, arrival{rank, now, *x})
 	r.flush()
 	return Accepted, nil
 }
@@ -157,12 +160,12 @@ func (r *rounds) deliver(a *arrival) bool {
 	if _, closed := r.recorder.Closed(); closed {
 		return false
 	}
-	if _, busy := r.recorder.Share(a.rank); !busy || a.plan < r.handed[a.rank] {
+	if _, busy := r.recorder.Share(a.rank); !busy || a.Plan < r.handed[a.rank] {
 		return true // its share was given up with an older round
 	}
 	if a.Samples == 0 {
 		r.recorder.Lose(a.rank, a.at, a.OutOfMemory > 0)
-	} else if r.recorder.Receive(a.rank, a.at, cluster.Gradient{Samples: a.Samples, Steps: a.MicroSteps, Seconds: a.Seconds + a.InputSeconds}) == 0 {
+	} else if r.recorder.Receive(a.rank, a.at, cluster.Gradient{Samples: a.Samples, Steps: a.MicroSteps, Seconds: a.Seconds + a.InputSeconds, Pause: a.Pause}) == 0 {
 		return false // it came after the end
 	}
 	r.large[a.rank] = a.OutOfMemory

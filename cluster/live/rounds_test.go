@@ -26,7 +26,9 @@ func TestOwnRounds(t *testing.T) {
 	hand(1, 0)
 	send := func(rank, number, plan int, at time.Duration, want Verdict) {
 		t.Helper()
-		if v, err := g.TakeOwn(rank, own(number, plan, 10, at.Seconds()), at); v != want || err != nil {
+		x := own(number, plan, 10, at.Seconds())
+		x.Pause = float64(10 * rank)
+		if v, err := g.TakeOwn(rank, x, at); v != want || err != nil {
 			t.Fatalf("rank %d: %v, %v", rank, v, err)
 		}
 	}
@@ -41,7 +43,7 @@ func TestOwnRounds(t *testing.T) {
 		t.Fatalf("a round without grace: %+v", r)
 	}
 	r := g.Next(3 * time.Second)
-	if r == nil || r.Wait != 2100*time.Millisecond || r.Accepted != 20 || r.Plan != 1 || r.Nodes[2].Status != cluster.Late || r.Nodes[0].Seconds != 1 {
+	if r == nil || r.Wait != 2100*time.Millisecond || r.Accepted != 20 || r.Plan != 1 || r.Nodes[2].Status != cluster.Late || r.Nodes[0].Seconds != 1 || r.Nodes[0].Pause != 0 || r.Nodes[1].Pause != 10 {
 		t.Fatalf("%+v", r)
 	}
 	if again := g.Next(3 * time.Second); again != nil {

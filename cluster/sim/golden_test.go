@@ -94,7 +94,7 @@ func (s *script) command(fields []string, answer int) {
 			n.factor += n.spike
 		default:
 			n.away = int(s.number(value))
-			s.sim.look()
+			s.sim.look(0)
 		}
 	case "replay": // before anything runs: pace, scale, and rows of worker,round,seconds
 		rows := "worker,round,seconds\n" + strings.Join(args[2:], "\n")

@@ -44,10 +44,11 @@ func (s *Simulator) nominal(i, share int) float64 {
 	return seconds
 }
 
-// work carries out an order on node i. It returns the seconds until the gradient arrives or
+// work carries out an order on node i, after a pause. It returns the seconds from its begin until the gradient arrives or
 // the node runs out of memory, and whether it does; j gets what is handed in.
-func (s *Simulator) work(i int, order cluster.Order, j *job) (seconds float64, overflow bool) {
+func (s *Simulator) work(i int, order cluster.Order, j *job, pause float64) (seconds float64, overflow bool) {
 	n, node, ahead := &s.nodes[i], &s.cluster.Nodes[i], s.future(i)
+	ahead.now += pause
 	if order.Deadline == 0 && s.overflows(i, order.Share) {
 		// Memory runs out while activations pile up, in the first forward pass.
 		return ahead.stretch(0, s.profile(i).Seconds(float64(node.MicroBatch(order.Share)))*n.slowdown*max(n.factor, least)/3), true

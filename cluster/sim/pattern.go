@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"math/rand/v2"
+	"time"
 
 	"evenkeel/cluster"
 )
@@ -28,6 +29,7 @@ const (
 type clock struct {
 	unit    float64  // seconds of a nominal round; 0: nothing advances by time
 	courses []course // of the nodes, up to the opening of the round
+	pauses  [][]tenant
 	tenants []tenant // for looking ahead
 }
 
@@ -64,11 +66,15 @@ func newClock(c *cluster.Cluster, conditions *cluster.Conditions, replay *replay
 	if len(conditions.Patterns) == 0 && !timed {
 		return clock{}
 	}
-	k := clock{unit: nominalRound(c), courses: make([]course, len(c.Nodes))}
+	k := clock{unit: nominalRound(c), courses: make([]course, len(c.Nodes)), pauses: make([][]tenant, len(c.Nodes))}
 	for p := range conditions.Patterns {
 		groups := grouped(c, &conditions.Patterns[p])
 		for i := range c.Nodes {
-			if t, has := newTenant(&conditions.Patterns[p], p, i, groups[i], seed); has {
+			switch t, has := newTenant(&conditions.Patterns[p], p, i, groups[i], seed); {
+			case has && t.pattern.Announced:
+				t.due(0) // nobody could announce it
+				k.pauses[i] = append(k.pauses[i], t)
+			case has:
 				k.courses[i].tenants = append(k.courses[i].tenants, t)
 			}
 		}
@@ -186,6 +192,30 @@ func (p *tenant) at(t float64) (slow, until float64) {
 	return p.slow, p.end
 }
 
+// due is how long the pauses are together that begin after the time asked for before, up to a time; both in nominal rounds.
+func (p *tenant) due(t float64) (sum float64) {
+	for n := 0; p.begin <= t && n < mostSpells; n++ {
+		if !p.pattern.Hop || p.number%p.members == p.place {
+			sum += p.end - p.begin
+		}
+		p.next()
+	}
+	return sum
+}
+
+// due is how many seconds of pauses node i makes before its work of a round that opens now, if those acted that began since the
+// round before.
+func (k *clock) due(i int, now time.Duration) (seconds float64) {
+	turn := &k.courses[i].turn
+	for p := range k.pauses[i] {
+		t := &k.pauses[i][p]
+		if due := t.due(now.Seconds() / k.unit); turn.of == 0 || turn.index == t.index {
+			seconds += due * k.unit
+		}
+	}
+	return seconds
+}
+
 func newTurn(patterns int, seed uint64, turns *cluster.Spread) turn {
 	t := turn{of: patterns, turns: turns}
 	t.pcg.Seed(seed, turnStream)
@@ -278,6 +308,7 @@ func (f *future) stretch(from, work float64) float64 {
 func (s *Simulator) coming(i int, seconds float64) float64 {
 	seconds = max(seconds, 1e-9)
 	f := s.future(i)
+	f.now += s.truth.Pause[i]
 	done, _ := f.pass(0, math.Inf(1), seconds)
 	return s.nodes[i].slowdown * seconds / done
 }

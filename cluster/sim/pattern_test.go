@@ -414,6 +414,68 @@ func TestCourseOfARound(t *testing.T) {
 	}
 }
 
+// Announced pauses delay the work of the next round, and everything that comes after them; a node without a share pauses meanwhile.
+func TestAnnounced(t *testing.T) {
+	p := cluster.Pattern{Per: cluster.PerRun, Every: cluster.Spread{Median: 4}, Length: cluster.Spread{Median: 1.5}, Announced: true}
+	s, said, paused := timed(t, 2, 1, p), [2]float64{}, 0
+	if s.Truth().Pause[0] != 0 {
+		t.Error("a pause before the first round, of which nobody could hear")
+	}
+	for k := range 40 {
+		sizes := []int{1, 1}
+		if said[1] > 0 && k%2 == 0 {
+			sizes[1] = 0
+		}
+		r := mustRound(t, s, sizes)
+		for i, n := range r.Nodes {
+			want := max(said[i]-r.Wait.Seconds(), 0)
+			if sizes[i] > 0 {
+				if want = 0; math.Abs(n.Seconds-1-said[i]) > 1e-9 {
+					t.Errorf("round %d, node %d took %v s, of which it announced %v", k, i, n.Seconds, said[i])
+				}
+			}
+			if said[i] > 0 {
+				paused++
+			}
+			if n.Pause != s.Truth().Pause[i] || math.Abs(n.Pause-want) > 1e-6 && math.Abs(n.Pause-want-1.5) > 1e-6 {
+				t.Errorf("round %d, node %d announces %v s, %v are left", k, i, n.Pause, want)
+			}
+			said[i] = n.Pause
+		}
+	}
+	if paused < 20 {
+		t.Errorf("%d pauses", paused)
+	}
+	s = timed(t, 2, 1, cluster.Pattern{Share: 1e-9, Every: cluster.Spread{Median: 1}, Length: cluster.Spread{Median: 1}})
+	s.truth.Pause[0], s.clock.courses[0].replayed = 2, func(at float64) (float64, float64) {
+		if at < 2 {
+			return 100, 2
+		}
+		return 3, math.Inf(1)
+	}
+	if slow := s.coming(0, 1); math.Abs(slow-3) > 1e-9 {
+		t.Errorf("%v times as slow after its pause, want 3", slow)
+	}
+	if n := mustRound(t, s, []int{1, 1}).Nodes[0]; math.Abs(n.Seconds-5) > 1e-9 { // the work is done after the pause
+		t.Errorf("%v s", n.Seconds)
+	}
+	for _, collect := range []cluster.Collect{{Quorum: cluster.Quorum{Count: 1}}, {Deadline: 3100 * time.Millisecond}} {
+		s = timed(t, 2, 1)
+		s.cluster.Nodes[0].Limit, s.cluster.Collect, s.truth.Pause[0] = 1, collect, 2
+		n := mustRound(t, s, []int{3, 1}).Nodes[0]
+		if late := collect.Deadline == 0; (n.Status == cluster.Late) != late || !late && (n.Samples != 1 || math.Abs(n.Seconds-3) > 1e-9) || n.Pause != 0 {
+			t.Errorf("%+v: %+v", collect, n)
+		}
+	}
+	s = timed(t, 2, 1, p)
+	s.clock.courses[1].turn = turn{of: 1, index: 1, until: math.Inf(1), turns: &cluster.Spread{Median: 1}}
+	for range 20 {
+		if n := mustRound(t, s, []int{1, 1}).Nodes[1]; n.Pause > 0 {
+			t.Error("a pause out of turn")
+		}
+	}
+}
+
 // Additions must not change runs without them: checksums of the courses of the presets.
 func TestPatternsKeepTheirBits(t *testing.T) {
 	for _, p := range []struct{ name, sum string }{

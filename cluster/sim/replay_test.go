@@ -158,7 +158,7 @@ func TestReplayMultiplies(t *testing.T) {
 		}
 		for _, x := range []*Simulator{a, b, s} {
 			x.advance()
-			x.look()
+			x.look(0)
 		}
 	}
 	if !differs {

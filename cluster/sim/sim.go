@@ -62,7 +62,7 @@ func New(c *cluster.Cluster, conditions cluster.Conditions, seed uint64) *Simula
 		nodes:  make([]node, count), jobs: make([]job, count), present: make([]bool, count),
 		seed: seed, orders: make([]cluster.Order, count), taking: make([]bool, count),
 		queue:    queue{at: make([]time.Duration, count)},
-		truth:    cluster.Truth{Slowdown: make([]float64, count), Noise: make([]float64, count), Factor: make([]float64, count), Left: make([]float64, count)},
+		truth:    cluster.Truth{Slowdown: make([]float64, count), Noise: make([]float64, count), Factor: make([]float64, count), Left: make([]float64, count), Pause: make([]float64, count)},
 		recorder: *cluster.NewRecorder(c),
 	}
 	for i := range s.nodes {
@@ -73,7 +73,7 @@ func New(c *cluster.Cluster, conditions cluster.Conditions, seed uint64) *Simula
 		s.truth.Coming = s.coming
 	}
 	s.slow()
-	s.look()
+	s.look(0)
 	return s
 }
 
@@ -83,14 +83,15 @@ func (s *Simulator) Present() []bool { return s.present }
 // Truth is the nodes' real state in the round about to run; valid until that round.
 func (s *Simulator) Truth() cluster.Truth { return s.truth }
 
-// look sets Present and Truth for the coming round.
-func (s *Simulator) look() {
+// look sets Present and Truth for the coming round, after one of wait seconds.
+func (s *Simulator) look(wait float64) {
 	for i := range s.nodes {
 		n := &s.nodes[i]
 		s.present[i] = n.away == 0
 		s.truth.Slowdown[i], s.truth.Noise[i], s.truth.Factor[i], s.truth.Left[i] = n.slowdown, n.noise, max(n.factor, least), 0
 		if s.clock.unit > 0 {
 			s.clock.courses[i].at(s.now.Seconds() / s.clock.unit)
+			s.truth.Pause[i] = max(s.truth.Pause[i]-wait, 0) + s.clock.due(i, s.now) // a node without a share pauses meanwhile
 			s.truth.Slowdown[i] = s.coming(i, s.clock.unit)
 		}
 		if _, busy := s.recorder.Share(i); busy {
@@ -173,7 +174,13 @@ func (s *Simulator) start(i int) {
 		order.Deadline = max(order.Deadline-(s.now-s.recorder.Report().Start).Seconds(), 1e-9)
 	}
 	*j = job{queued: true}
-	took, full := s.work(i, order, j)
+	pause := s.truth.Pause[i]
+	s.truth.Pause[i] = 0
+	if order.Deadline > 0 {
+		order.Deadline = max(order.Deadline-pause, 1e-9)
+	}
+	took, full := s.work(i, order, j, pause)
+	took += pause
 	switch {
 	case full:
 		j.dies, j.oom = true, true
@@ -244,6 +251,9 @@ func (s *Simulator) finish() *cluster.Report {
 	s.seen += report.Counted
 	s.round++
 	s.advance()
-	s.look()
+	s.look(report.Wait.Seconds())
+	for i := range s.nodes {
+		report.Nodes[i].Pause = s.truth.Pause[i]
+	}
 	return report
 }

@@ -73,7 +73,7 @@ func (r *reasons) text() []string {
 // unusual reports whether anything but the filtering of a measurement happened. If it goes
 // on for several rounds, only the first counts.
 func unusual(e, before *agent.Explanation) bool {
-	if e.Measured == nil || e.PassedOver != before.PassedOver || standing(e) != standing(before) {
+	if e.Measured == nil || e.PassedOver != before.PassedOver || standing(e) != standing(before) || pausing(e) != pausing(before) {
 		return true
 	}
 	type kind struct {
@@ -102,6 +102,11 @@ func standing(e *agent.Explanation) agent.Part {
 		return agent.Part{}
 	}
 	return agent.Part{Why: e.Part.Why, Trial: e.Part.Trial, Lost: e.Part.Lost}
+}
+
+// pausing says whether a pause is announced, and whether one was due.
+func pausing(e *agent.Explanation) [2]bool {
+	return [2]bool{e.After.Pause.Announced > 0, e.After.Pause.Due > 0}
 }
 
 // part says why a node is left out, tried or watched.
@@ -180,6 +185,12 @@ func reason(e *agent.Explanation, sizeBefore int) []string {
 			text += "; the share leaves room for it"
 		}
 		lines = append(lines, text)
+	}
+	if p := &e.After.Pause; p.Due > 0 {
+		lines = append(lines, fmt.Sprintf("  paused    for %.3g s, of %.3g s announced", p.Took, p.Due))
+	}
+	if p := &e.After.Pause; p.Announced > 0 {
+		lines = append(lines, fmt.Sprintf("  announced a pause of %.3g s; the share leaves room for %.3g s, as %s of earlier ones came", p.Announced, p.Room, cli.Percent(p.Kept)))
 	}
 	if e.Guarded {
 		lines = append(lines, "  network   not used: in its last rounds its choices made no more progress than the model's would have")

@@ -38,6 +38,7 @@ func (o *owns) report(ctx context.Context, s *export.Sizes, report *cluster.Repo
 			x["out_of_memory"] = max(s.Nodes[i].MicroBatch, 1)
 		} else if n.Status == cluster.In {
 			x["seconds"], x["samples"], x["micro_steps"] = n.Seconds, n.Samples, max(n.Steps, 1)
+			x["pause_seconds"] = n.Pause
 		}
 		o.reported[i]++
 		room <- struct{}{}
