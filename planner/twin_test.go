@@ -180,7 +180,7 @@ func (c *twinCase) convert(s *twinStage) float64 {
 		_, t2, k2 := c.replicas(s, g, after)
 		v := float64(max(t1, t2))
 		c.see("convert")
-		sum += 2 * c.time(path, c.Layers[layer-1].Output*float64(max(k1, k2))/c.context()*(v-1)/v) + 2*c.start(path)
+		sum += 2*c.time(path, c.Layers[layer-1].Output*float64(max(k1, k2))/c.context()*(v-1)/v) + 2*c.start(path)
 	}
 	return sum
 }
