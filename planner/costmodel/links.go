@@ -125,7 +125,7 @@ func (m *links) convert(groups []Group, samples int, sample float64, from, to St
 	if machines, _ := m.Place(g); machines > 1 {
 		path = m.between[g.Class][g.Class]
 	}
-	return 2 * (m.factor*path.Seconds(bytes) + m.start(groups[:1]))
+	return 2 * (m.factor*path.Seconds(bytes) + m.start(groups))
 }
 
 // Divisor is what each device of a replica divides the replica's share by to send it on.
