@@ -39,8 +39,9 @@ func Card(device string) string {
 // Level is one level of links.
 type Level struct {
 	Latency time.Duration
-	Rates   []Rate // by rising size; empty: costs no time beside the latency
-	Secure  bool   // the sender encrypts messages and the receiver decrypts them
+	Start   time.Duration // of a collective, beside its messages
+	Rates   []Rate        // by rising size; empty: costs no time beside the latency
+	Secure  bool          // the sender encrypts messages and the receiver decrypts them
 }
 
 // Rate is a bandwidth in bytes per second that messages of a size reach.
@@ -109,6 +110,15 @@ const cryptoRate = 4.7e9
 // for that size, and encryption and decryption if a level is secure.
 func (p Path) Seconds(bytes float64) float64 {
 	return p.seconds(bytes, func(l Level) float64 { return l.bandwidth(bytes) })
+}
+
+// Start is the seconds that a collective over the path takes beside its messages.
+func (p Path) Start() float64 {
+	s := 0.0
+	for _, l := range p.levels {
+		s = max(s, l.Start.Seconds())
+	}
+	return s
 }
 
 // Floor is a lower bound of the time that a message of so many bytes, or more, takes over the path: with the largest bandwidth

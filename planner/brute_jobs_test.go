@@ -159,6 +159,29 @@ func TestEveryPlanOfSmallJobs(t *testing.T) {
 	}
 }
 
+// The dynamic programming has no plan of this job that fits. Refined from those for more memory, one does; the result says what was searched.
+func TestRepairedPlan(t *testing.T) {
+	c := bruteJob(rand.New(rand.NewPCG(291, 51)))
+	job, err := c.job()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := job.Search(t.Context(), planner.SearchOptions{Unrefined: true}); !errors.Is(err, planner.ErrInfeasible) || !strings.Contains(err.Error(), "with 1.25 times") {
+		t.Fatal(err)
+	}
+	r, err := job.Search(t.Context(), planner.SearchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Conditions != 6 || r.States != 13 || !(r.Bound > 0 && r.Bound <= r.Best) {
+		t.Errorf("%d conditions, %d states, bound %v, best %v s a sample", r.Conditions, r.States, r.Bound, r.Best)
+	}
+	c.Plan = twinPlan{GlobalBatch: c.Plan.GlobalBatch}
+	if quickest := c.quickest(r.Plan.Predicted.Simulated * (1 - 1e-9)); quickest.best != nil {
+		t.Errorf("found %v s, there is a plan of %v", r.Plan.Predicted.Simulated, quickest.limit)
+	}
+}
+
 // The quickest plan of this job takes the bound's time where its first stage is the busiest: it was above the plan.
 func TestBoundOfABusyFirstStage(t *testing.T) {
 	c := bruteJob(rand.New(rand.NewPCG(75, 51)))

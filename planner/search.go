@@ -159,12 +159,7 @@ func (j *Job) found(ctx context.Context, within []costmodel.Restriction, r *Resu
 	if r.Refined {
 		plans = append(plans, j.refine(ctx, starts, progress.of("refining"))...)
 	}
-	for _, p := range plans {
-		if p.Predicted, err = j.Predict(p); err != nil {
-			return nil, nil, fmt.Errorf("planner: the plan found does not hold: %w", err)
-		}
-	}
-	return plans, others, nil
+	return plans, others, j.hold(plans)
 }
 
 // thoroughness is how much of the dynamic programming's space is searched.
@@ -316,35 +311,33 @@ func orAny(list []int) any {
 	return list
 }
 
-// repaired looks for a plan where the dynamic programming finds none: it finds those with more memory, up to twice what the first take, and
-// refines them until they fit. The error says how much memory it takes.
+// repaired looks for a plan where the dynamic programming finds none: it refines those that it finds with the least more memory until they
+// fit. The error says how much memory it takes.
 func (j *Job) repaired(ctx context.Context, within []costmodel.Restriction, r *Result, err error, progress Progress) (plans, others []*Plan, _ error) {
-	least := 0.0
 	for _, more := range []float64{1.25, 1.5, 2, 3, 4, 8, 16, 64} {
 		conditions := conditions(j.model.WithMemory(more), within)
-		found, tried := search.Run(ctx, costs(conditions), search.Options{Width: search.FirstPassWidth})
-		if tried != nil {
+		found, none := search.Run(ctx, costs(conditions), search.Options{Width: search.FirstPassWidth})
+		if none != nil {
 			continue
 		}
-		least = cmp.Or(least, more)
 		if r.Refined {
 			plans = j.refine(ctx, j.starts(nil, conditions, found.Best), progress.of("refining"))
 		}
-		plans = slices.DeleteFunc(plans, func(p *Plan) bool {
-			var over error
-			p.Predicted, over = j.Predict(p)
-			return over != nil
-		})
-		if len(plans) > 0 {
-			r.Conditions, r.States, r.Bound, r.Best = len(conditions), found.States, found.Bound, found.Best[0].Total
-			return plans, nil, nil
+		if len(plans) == 0 {
+			return nil, nil, fmt.Errorf("%w: memory is too small; with %g times as much on every device there is one. Allow checkpointing and full sharding, lower the reserve, add devices or profile higher tensor degrees", err, more)
 		}
-		if !r.Refined || more >= 2*least {
-			break
-		}
-	}
-	if least > 0 {
-		return nil, nil, fmt.Errorf("%w: memory is too small; with %g times as much on every device there is one. Allow checkpointing and full sharding, lower the reserve, add devices or profile higher tensor degrees", err, least)
+		r.Conditions, r.States, r.Bound, r.Best = len(conditions), found.States, found.Bound, found.Best[0].Total
+		return plans, nil, j.hold(plans)
 	}
 	return nil, nil, fmt.Errorf("%w: not even 64 times the memory helps; the limits on stages, replicas or micro-batches exclude every plan", err)
+}
+
+// hold predicts plans that were found.
+func (j *Job) hold(plans []*Plan) (err error) {
+	for _, p := range plans {
+		if p.Predicted, err = j.Predict(p); err != nil {
+			return fmt.Errorf("planner: the plan found does not hold: %w", err)
+		}
+	}
+	return nil
 }

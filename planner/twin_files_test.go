@@ -20,6 +20,9 @@ func (l *twinLevel) yaml() string {
 	if l.Latency > 0 {
 		parts = append(parts, fmt.Sprintf("latency: %.0fns", l.Latency*1e9))
 	}
+	if l.Start > 0 {
+		parts = append(parts, fmt.Sprintf("start: %.0fns", l.Start*1e9))
+	}
 	if l.Secure {
 		parts = append(parts, "secure: true")
 	}

@@ -22,6 +22,7 @@ type twinCase struct {
 
 type twinLevel struct {
 	Latency float64
+	Start   float64
 	Rates   []twinRate // by rising size; none: no bandwidth; one: its size means nothing
 	Secure  bool
 }

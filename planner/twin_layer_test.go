@@ -1,5 +1,29 @@
 package planner_test
 
+// start is what a collective takes beside its messages.
+func (c *twinCase) start(path []twinLevel) (s float64) {
+	for _, l := range path {
+		s = max(s, l.Start)
+	}
+	return c.Options.Links * s
+}
+
+// startOf is that of a collective within a stage.
+func (c *twinCase) startOf(s *twinStage) (longest float64) {
+	if machines, _ := c.Cluster.place(&s.Groups[0]); len(s.Groups) == 1 && machines == 1 {
+		return c.start(c.Cluster.inside(s.Groups[0].Class))
+	}
+	for _, a := range s.Groups {
+		for _, b := range s.Groups {
+			longest = max(longest, c.start(c.Cluster.between(a.Class, b.Class)))
+		}
+	}
+	if longest > 0 {
+		c.see("start")
+	}
+	return longest
+}
+
 // gather is the time of an all-gather or a reduce-scatter of x bytes among n replicas.
 func (c *twinCase) gather(s *twinStage, g *twinGroup, n, t int, x float64) float64 {
 	holders := float64(n) * c.context()
@@ -107,7 +131,7 @@ func (c *twinCase) layer(s *twinStage, g *twinGroup, layer int) (twinLayerPrice,
 	}
 	c.exchange(&p, s, st, pieces, c.around(g, l, t, k))
 	if c.divides(l) {
-		all := 2 * c.toAll(g, l, t, k)
+		all := 2 * c.toAll(g, l, t, k) // with their starts
 		p.gatherForward += all
 		p.gatherBackward += all
 		if st.Checkpoint {
@@ -131,11 +155,17 @@ type twinPiece struct {
 // exchange adds what replicas tell each other, and what goes around in units: once takes so long.
 func (c *twinCase) exchange(p *twinLayerPrice, s *twinStage, st twinStrategy, pieces []twinPiece, ring float64) {
 	o := &c.Options
+	start := 0.0
+	for _, x := range pieces {
+		if x.holders > 1 && x.parameters > 0 {
+			start += c.startOf(s)
+		}
+	}
 	gather := func(bytes float64) (sum float64) {
 		for _, x := range pieces {
 			sum += x.gather(x.parameters * bytes)
 		}
-		return sum
+		return sum + start
 	}
 	back, rings := p.Backward+p.Again, 2*ring
 	if st.Checkpoint || st.Selective {
@@ -153,9 +183,13 @@ func (c *twinCase) exchange(p *twinLayerPrice, s *twinStage, st twinStrategy, pi
 		ahead += gather(o.W)
 		behind += gather(o.W) + gather(o.G)
 	default:
-		p.Sync = c.together(back, 2*gather(o.G)) - back
+		all := 2 * gather(o.G)
+		if st.Sharding == "none" {
+			all -= start // one all-reduce
+		}
+		p.Sync = c.together(back, all) - back
 		if o.DeepSpeed && (!s.alone || st.Sharding == "none") {
-			p.Sync = 2 * gather(o.G)
+			p.Sync = all
 			c.seen["late"]++
 		}
 	}

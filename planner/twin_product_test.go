@@ -26,6 +26,18 @@ func newTwin(seed uint64) *twinCase {
 	if seed%5 > 2 {
 		c.reschedule(rand.New(rand.NewPCG(seed, 7)), seed%5 == 3)
 	}
+	rng := rand.New(rand.NewPCG(seed, 12))
+	start := func(l *twinLevel) {
+		if twinChance(rng, 0.4) {
+			l.Start = math.Round(twinScale(rng, 1e3, 5e6)) * 1e-9
+		}
+	}
+	for i := range c.Cluster.Classes {
+		start(&c.Cluster.Classes[i].Inside)
+	}
+	for i := range c.Cluster.Switches {
+		start(&c.Cluster.Switches[i].Level)
+	}
 	return c
 }
 
@@ -153,7 +165,7 @@ func TestTwin(t *testing.T) {
 
 // twinLeast is how often the random plans must take the ways that the twin counts.
 var twinLeast = map[string]int{
-	"agreed": 2800, "calibrated": 1000, "no price": 100, "does not fit": 400, "tied": 700, "late": 1000, "selective": 1500, "tied in a machine": 30, "ring": 2000, "hierarchy": 5000, "gather in a machine": 1500, "convert": 700, "send in a machine": 150,
+	"agreed": 2800, "start": 500, "calibrated": 1000, "no price": 100, "does not fit": 400, "tied": 700, "late": 1000, "selective": 1500, "tied in a machine": 30, "ring": 2000, "hierarchy": 5000, "gather in a machine": 1500, "convert": 700, "send in a machine": 150,
 	"send between machines": 2500, "interleaved": 200, "zb-h1": 120, "h-1f1b": 100, "compute lasts longer": 10000, "communication lasts longer": 5000, "one group steps slowest, another exchanges slowest": 400,
 }
 

@@ -98,11 +98,12 @@ func (c *twinCase) toAll(g *twinGroup, l *twinLayer, t, k int) float64 {
 	inside, z := c.Cluster.inside(g.Class), l.ExpertBytes*float64(k)/float64(t)/float64(e)
 	if machines, _ := c.Cluster.place(g); machines == 1 || e*t <= per {
 		c.seen["experts, sent in a machine"]++
-		return float64(e-1) * c.time(inside, z)
+		return float64(e-1)*c.time(inside, z) + c.start(inside)
 	}
 	c.seen["experts, sent over machines"]++
 	replicas := float64(per) / float64(t) // of a machine
-	return (replicas-1)*c.time(inside, z) + (float64(e*t)/float64(per)-1)*c.time(c.Cluster.between(g.Class, g.Class), float64(per)*replicas*z)
+	out := c.Cluster.between(g.Class, g.Class)
+	return (replicas-1)*c.time(inside, z) + (float64(e*t)/float64(per)-1)*c.time(out, float64(per)*replicas*z) + c.start(out)
 }
 
 // legal says whether the devices of the plan can work together.

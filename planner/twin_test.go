@@ -150,13 +150,15 @@ func (c *twinCase) tie(i int) float64 {
 			_, most := c.Cluster.place(&g)
 			replicas := float64(most) / float64(g.Tensor)
 			for _, o := range c.Plan.Stages[ends[1]].Groups {
-				longest = max(longest, 2*c.time(c.Cluster.between(g.Class, o.Class), bytes*replicas/2*c.context()))
+				path := c.Cluster.between(g.Class, o.Class)
+				longest = max(longest, 2*c.time(path, bytes*replicas/2*c.context())+c.start(path))
 			}
 		}
 	}
 	if len(machines) == 1 {
 		c.see("tied in a machine")
-		return 2 * c.time(c.Cluster.inside(c.Plan.Stages[0].Groups[0].Class), bytes/float64(degree)/2)
+		inside := c.Cluster.inside(c.Plan.Stages[0].Groups[0].Class)
+		return 2*c.time(inside, bytes/float64(degree)/2) + c.start(inside)
 	}
 	return longest
 }
@@ -178,7 +180,7 @@ func (c *twinCase) convert(s *twinStage) float64 {
 		_, t2, k2 := c.replicas(s, g, after)
 		v := float64(max(t1, t2))
 		c.see("convert")
-		sum += 2 * c.time(path, c.Layers[layer-1].Output*float64(max(k1, k2))/c.context()*(v-1)/v)
+		sum += 2*c.time(path, c.Layers[layer-1].Output*float64(max(k1, k2))/c.context()*(v-1)/v) + 2*c.start(path)
 	}
 	return sum
 }

@@ -127,7 +127,7 @@ func (l Link) level() cluster.Level {
 }
 
 // Level is a cluster.Level: a bandwidth, or a mapping of bandwidth (one, or several by size of
-// message), latency and secure.
+// message), latency, start and secure.
 type Level cluster.Level
 
 func (l *Level) decode(d *decoder, path string, node ast.Node) {
@@ -144,11 +144,12 @@ func (l *Level) decode(d *decoder, path string, node ast.Node) {
 type levelFields struct {
 	Bandwidth rates    `yaml:"bandwidth"`
 	Latency   Duration `yaml:"latency"`
+	Start     Duration `yaml:"start"`
 	Secure    bool     `yaml:"secure"`
 }
 
 func (m levelFields) level() cluster.Level {
-	return cluster.Level{Latency: time.Duration(m.Latency), Rates: m.Bandwidth, Secure: m.Secure}
+	return cluster.Level{Latency: time.Duration(m.Latency), Start: time.Duration(m.Start), Rates: m.Bandwidth, Secure: m.Secure}
 }
 
 // Switch is a cluster.Switch: a level with a name, and the switch above it.

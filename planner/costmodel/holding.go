@@ -8,6 +8,7 @@ type Holding struct {
 	gradients float64 // bytes
 	// Seconds to gather, or scatter, the weights and the gradients of the layer once.
 	gatherWeights, gatherGradients float64
+	start                          float64 // seconds that each of these takes besides
 }
 
 // part is parameters of a layer, of which several devices hold copies; share is its share of the whole layer.
@@ -39,8 +40,14 @@ func (m *Model) Hold(l, tensor, n int, gather, experts func(bytes float64) float
 // HoldOn is Hold for the i-th group of a stage under a strategy, over the links of its replicas.
 func (m *Model) HoldOn(groups []Group, i, l, samples int, y Strategy) Holding {
 	n, tensor, _ := replicas(groups, samples, y, i)
-	return m.Hold(l, tensor, n, func(bytes float64) float64 { return m.gather(groups, samples, y, i, bytes) },
+	h := m.Hold(l, tensor, n, func(bytes float64) float64 { return m.gather(groups, samples, y, i, bytes) },
 		func(bytes float64) float64 { return m.gatherExperts(groups[i], tensor, bytes) })
+	for _, p := range h.parts[:h.count] {
+		if p.copies > 1 && p.parameters > 0 {
+			h.start += m.start(groups)
+		}
+	}
+	return h
 }
 
 // states are the bytes of weights, gradients and optimizer that a device holds under a sharding.

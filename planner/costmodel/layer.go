@@ -74,17 +74,20 @@ func (m *Model) OnDevice(a *DeviceLayer, y Strategy) (x Times, u Memory) {
 	}
 	switch y.Sharding {
 	case Full:
-		ahead += h.gatherWeights
-		behind += h.gatherWeights + h.gatherGradients
+		ahead += h.gatherWeights + h.start
+		behind += h.gatherWeights + h.gatherGradients + 2*h.start
 		u.gathered = h.weights + h.gradients
 	case Gradients:
 		// A device keeps only its part of the gradients, so those of every micro-batch are scattered. The weights are
 		// gathered after the update, when nothing computes.
-		behind += h.gatherGradients
-		x.sync = h.gatherWeights
+		behind += h.gatherGradients + h.start
+		x.sync = h.gatherWeights + h.start
 		u.gathered = h.gradients // until they are scattered
 	default:
-		allReduce := 2 * h.gatherGradients // a reduce-scatter, then an all-gather
+		allReduce := 2*h.gatherGradients + h.start
+		if y.Sharding == Optimizer { // a reduce-scatter, and an all-gather after the update
+			allReduce += h.start
+		}
 		x.sync = m.unhidden(y.Sharding, backward, allReduce)
 	}
 	x.gatherForward = o.Overlap.together(x.forward, ahead) - x.forward + a.ToAll

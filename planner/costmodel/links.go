@@ -21,8 +21,22 @@ func (m *links) Inside(class int) cluster.Path { return m.inside[class] }
 // Between is the path between machines of two classes.
 func (m *links) Between(a, b int) cluster.Path { return m.between[a][b] }
 
+// start is the seconds that a collective between devices of these groups takes beside its messages.
+func (m *links) start(groups []Group) float64 {
+	if machines, _ := m.Place(groups[0]); len(groups) == 1 && machines == 1 {
+		return m.factor * m.inside[groups[0].Class].Start()
+	}
+	s := 0.0
+	for i, g := range groups {
+		for _, other := range groups[:i+1] {
+			s = max(s, m.between[g.Class][other.Class].Start())
+		}
+	}
+	return m.factor * s
+}
+
 // gather is the seconds of an all-gather or a reduce-scatter between the replicas of a layer, with this number of bytes on each
-// device of group g afterwards (or before). It takes the cheaper of a ring over all replicas, and a hierarchy: within machines,
+// device of group g afterwards (or before), beside its start. It takes the cheaper of a ring over all replicas, and a hierarchy: within machines,
 // then between them.
 func (m *links) gather(groups []Group, samples int, y Strategy, g int, bytes float64) float64 {
 	all, own, _ := replicas(groups, samples, y, g)
@@ -90,10 +104,11 @@ func (m *links) toAll(g Group, tensor, share int, sample float64) float64 {
 	bytes := sample * float64(share) / float64(tensor) / e // to each of the others
 	per := m.topology.Classes[g.Class].PerMachine
 	if machines, _ := m.Place(g); machines == 1 || tensor*m.spread.Experts <= per {
-		return m.factor * (e - 1) * m.inside[g.Class].Seconds(bytes)
+		return m.factor * ((e-1)*m.inside[g.Class].Seconds(bytes) + m.inside[g.Class].Start())
 	}
 	here := float64(per / tensor) // replicas of a machine
-	return m.factor * ((here-1)*m.inside[g.Class].Seconds(bytes) + (e/here-1)*m.between[g.Class][g.Class].Seconds(float64(per)*here*bytes))
+	out := m.between[g.Class][g.Class]
+	return m.factor * ((here-1)*m.inside[g.Class].Seconds(bytes) + (e/here-1)*out.Seconds(float64(per)*here*bytes) + out.Start())
 }
 
 // convert is the seconds to redistribute a layer's input between two strategies, in both passes. sample is the bytes of a sample.
@@ -110,7 +125,7 @@ func (m *links) convert(groups []Group, samples int, sample float64, from, to St
 	if machines, _ := m.Place(g); machines > 1 {
 		path = m.between[g.Class][g.Class]
 	}
-	return 2 * m.factor * path.Seconds(bytes)
+	return 2 * (m.factor*path.Seconds(bytes) + m.start(groups))
 }
 
 // Divisor is what each device of a replica divides the replica's share by to send it on.
@@ -148,16 +163,17 @@ func (m *links) exchangeTied(first, last *Stage, bytes float64) float64 {
 	half := bytes / 2
 	if m.together(first, last) {
 		g := first.Groups[0]
-		return 2 * m.factor * m.inside[g.Class].Seconds(half/float64(min(g.Tensor, last.Groups[0].Tensor)))
+		return m.factor * (2*m.inside[g.Class].Seconds(half/float64(min(g.Tensor, last.Groups[0].Tensor))) + m.inside[g.Class].Start())
 	}
 	longest := 0.0
 	for _, ends := range [][2]*Stage{{first, last}, {last, first}} {
 		for _, g := range ends[0].Groups {
 			_, most := m.Place(g)
 			for _, class := range ends[1].classes() {
-				longest = max(longest, m.between[g.Class][class].Seconds(half*float64(most)/float64(g.Tensor)*float64(m.spread.Context)))
+				path := m.between[g.Class][class]
+				longest = max(longest, 2*path.Seconds(half*float64(most)/float64(g.Tensor)*float64(m.spread.Context))+path.Start())
 			}
 		}
 	}
-	return 2 * m.factor * longest
+	return m.factor * longest
 }

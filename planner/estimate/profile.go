@@ -86,8 +86,8 @@ func (m *Model) Profile(t *cluster.Topology, catalogue *profile.Catalogue, o Opt
 				}
 				if degree > 1 {
 					bytes := o.Weights * h * k.tokens
-					k.allReduce = 2 * (k.tensor - 1) * t.Within(i).Seconds(bytes/k.tensor)
-					if c.Inside.Latency == 0 {
+					k.allReduce = 2*(k.tensor-1)*t.Within(i).Seconds(bytes/k.tensor) + t.Within(i).Start()
+					if c.Inside.Latency == 0 && c.Inside.Start == 0 {
 						k.allReduce += latency(degree)
 					}
 				}

@@ -14,7 +14,7 @@ import torch
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from evenkeel.plan import Layout, PlanError, model  # noqa: E402
+from evenkeel.plan import Layout, PlanError, model, profile  # noqa: E402
 from evenkeel.plan.worker import Worker, order  # noqa: E402
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -195,6 +195,14 @@ class Runs(unittest.TestCase):
                 self.assertEqual((p.returncode, p.stdout), (2, ""), p.stderr)
                 self.assertIn(want, p.stderr)
                 self.assertEqual(len(p.stderr.splitlines()), 1, p.stderr)
+
+    def test_link_of_what_operations_took(self):
+        messages = {"none": (0, 0, 0), "trip": (2, 2, 0), "reduce": (2, 1, 1), "scatter": (1, 0.5, 1), "gather": (1, 0.5, 1)}  # and whole sizes, and starts
+        took = {(name, size): 3 + n * 0.25 + whole * size / 1e6 + start * 0.5 for name, (n, whole, start) in messages.items() for size in (1, 4_000_001)}
+        for got, want in zip(profile.fit(took, 1, 4_000_001), (0.25, 1e6, 0.5), strict=True):
+            self.assertAlmostEqual(got / want, 1, places=4)
+        took["gather", 1] = took["scatter", 1] = took["reduce", 1] = took["none", 1]
+        self.assertEqual(profile.fit(took, 1, 4_000_001)[2], 0)
 
     @unittest.skipUnless(EVENKEEL, "EVENKEEL, the command, is not set")
     def test_profile_search_run_calibrate(self):

@@ -1,7 +1,6 @@
 """Exports of plans run by the programs that they are for, on processes of this machine: torch.distributed.pipelining, DeepSpeed's pipeline engine, and the
 configurations of Megatron-LM and torchtitan."""
 
-import importlib.util
 import json
 import os
 import random
@@ -15,16 +14,10 @@ sys.path[:0] = [HERE, os.path.join(HERE, "..")]
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
 os.environ.setdefault("DEEPSPEED_LOG_LEVEL", "error")
 
-import torch
-import torch.distributed as dist
-import torch.distributed.pipelining  # takes long: before ranks are forked
-from torch import nn
-
-import processes
 import random_exports
+import run_exports
 
 EVENKEEL = os.environ.get("EVENKEEL")
-WIDTH = 8
 
 
 def plan(cuts, ranks, micro_batches=4, share=2, sharding="none", checkpoint=False, tensor=1, **more):
@@ -49,29 +42,6 @@ def export(folder, p, form, *flags):
     return done.stdout
 
 
-def layers(n):
-    torch.manual_seed(1)
-    return [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()).double() for _ in range(n)]
-
-
-def batch(n):
-    torch.manual_seed(2)
-    return torch.randn(n, WIDTH, dtype=torch.float64), torch.randn(n, WIDTH, dtype=torch.float64)
-
-
-def undivided(modules, inputs, targets, loss):
-    """The mean loss and the gradients of one process."""
-    value = loss(nn.Sequential(*modules)(inputs), targets)
-    value.backward()
-    return value.item(), [[q.grad for q in m.parameters()] for m in modules]
-
-
-def start(rank, port, ranks):
-    torch.set_num_threads(1)
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks))
-    dist.init_process_group("gloo", rank=rank, world_size=ranks)
-
-
 @unittest.skipUnless(EVENKEEL, "EVENKEEL is not the path of evenkeel")
 class Exports(unittest.TestCase):
     def setUp(self):
@@ -88,86 +58,23 @@ class Exports(unittest.TestCase):
             "h-1f1b": plan([0, 2, 3, 5], 1, micro_batches=6, schedule="h-1f1b", warmup=[5, 3, 1]),
         }.items():
             with self.subTest(name):
-                path = os.path.join(self.folder, "exported.py")
-                with open(path, "w") as f:
-                    f.write(export(self.folder, p, "torch"))
-
-                def child(rank, port):
-                    spec = importlib.util.spec_from_file_location("exported", path)
-                    exported = importlib.util.module_from_spec(spec)
-                    spec.loader.exec_module(exported)
-                    start(rank, port, exported.WORLD_SIZE)
-                    exported.check(dist.get_world_size())
-                    inputs, targets = batch(exported.GLOBAL_BATCH)
-                    plain = layers(5)
-                    whole, gradients = undivided(plain, inputs, targets, nn.functional.mse_loss)
-                    mine = [l for s in exported.stages_of(rank) for l in exported.layers_of(s)]
-                    own = {l: m for l, m in enumerate(layers(5)) if l in mine}
-                    schedule = exported.pipeline(own, nn.functional.mse_loss)
-                    # Of every micro-batch the samples of this replica.
-                    rows = [m * exported.MICRO_BATCH + r for m in range(exported.MICRO_BATCHES) for r in exported.samples_of(rank)]
-                    first, last = mine[0] == 0, mine[-1] == 4
-                    losses = []
-                    schedule.step(*([inputs[rows]] if first else []), **({"target": targets[rows], "losses": losses} if last else {}))
-                    peers = dist.new_subgroups_by_enumeration([list(exported.ranks_of(s)) for s in range(exported.PIPELINE)])[0]
-                    for l in mine:
-                        for g, q in zip(gradients[l], own[l].parameters(), strict=True):
-                            dist.all_reduce(q.grad, group=peers)
-                            torch.testing.assert_close(q.grad / len(exported.ranks_of(exported.stage_of(rank))), g, rtol=1e-9, atol=1e-12)
-                    if last:
-                        loss = torch.stack(losses).mean()
-                        dist.all_reduce(loss, group=peers)
-                        torch.testing.assert_close(loss.item() / dist.get_world_size(peers), whole, rtol=1e-9, atol=0)
-
-                processes.run(self, sum(s["groups"][0]["count"] for s in p["stages"][: len(p["stages"]) // p.get("chunks", 1)]), child)
+                run_exports.run_torch(self, self.folder, p, export(self.folder, p, "torch"))
 
     def test_unequal_stages(self):
-        p = plan([0, 2, 5], 1)
-        p["stages"][1]["groups"][0].update(count=2, micro_batches=[1, 1])
-        exported = {}
-        exec(export(self.folder, p, "torch"), exported)
-        with self.assertRaisesRegex(ValueError, "unequal numbers of ranks"):
-            exported["pipeline"](layers(5), None)
+        for ranks, shares in ((1, [1, 1]), (2, [1, 3])):
+            p = plan([0, 2, 5], ranks)
+            p["stages"][1]["groups"][0].update(count=2, micro_batches=shares)
+            exported = {}
+            exec(export(self.folder, p, "torch"), exported)
+            with self.assertRaisesRegex(ValueError, "unequal numbers of ranks, or divide samples"):
+                exported["pipeline"](run_exports.layers(5), None)
 
     def test_deepspeed_pipeline(self):
         """DeepSpeed reads the configuration, PipelineModule takes its stages, and a step of the engine is one of the undivided model."""
-        import deepspeed
-        from deepspeed.pipe import PipelineModule
-
-        for cuts, ranks, sharding, checkpoint in (([0, 3, 5], 1, "none", False), ([0, 1, 5], 1, "none", True), ([0, 2, 5], 2, "optimizer", False)):
-            p = plan(cuts, ranks, sharding=sharding, checkpoint=checkpoint)
-            config = json.loads(export(self.folder, p, "deepspeed"))
-
-            class Planned(PipelineModule):
-                def _partition_layers(self, method):
-                    self.parts = config["evenkeel"]["parts"]
-                    self._set_bounds(self.parts[self.stage_id], self.parts[self.stage_id + 1])
-
-            def child(rank, port):
-                start(rank, port, 2 * ranks)
-                sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None  # an extension that this does not use, and that takes half a minute to compile
-                deepspeed.init_distributed("gloo", dist_init_required=False)
-                inputs, targets = (x.float() for x in batch(p["global_batch"]))
-                plain = [m.float() for m in layers(5)]
-                whole, gradients = undivided(plain, inputs, targets, nn.functional.mse_loss)
-                net = Planned(layers=[m.float() for m in layers(5)], num_stages=config["evenkeel"]["num_pp"], loss_fn=nn.functional.mse_loss,
-                              activation_checkpoint_interval=config.get("pipeline", {}).get("activation_checkpoint_interval", 0))
-                before = {n: q.detach().clone() for n, q in net.named_parameters()}
-                engine, *_ = deepspeed.initialize(model=net, optimizer=torch.optim.SGD(net.parameters(), lr=1.0), config={**config, "zero_allow_untested_optimizer": True})
-                assert engine.micro_batches == config["gradient_accumulation_steps"] == 4 and engine.train_batch_size() == p["global_batch"]
-                assert (engine.zero_optimization_stage() == 1) == (sharding == "optimizer")
-                replica = engine.grid.get_data_parallel_id()
-                share = p["stages"][0]["groups"][0]["micro_batches"][0]
-                rows = [torch.arange(share) + m * p["micro_batch"] + replica * share for m in range(4)]
-                loss = engine.train_batch(iter([(inputs[r], targets[r]) for r in rows]))
-                torch.testing.assert_close(loss.item(), whole, rtol=1e-5, atol=0)
-                first, end = cuts[net.stage_id], cuts[net.stage_id + 1]
-                assert len(before) == 2 * (end - first)
-                for g, (n, q) in zip(sum(gradients[first:end], []), net.named_parameters(), strict=True):
-                    torch.testing.assert_close(before[n] - q, g, rtol=1e-4, atol=1e-6)
-
+        for cuts, ranks, sharding, checkpoint in (([0, 3, 5], 1, "none", False), ([0, 1, 5], 1, "none", True), ([0, 2, 5], 2, "optimizer", False), ([0, 5], 2, "gradients", False)):
             with self.subTest(cuts=cuts, ranks=ranks):
-                processes.run(self, 2 * ranks, child)
+                p = plan(cuts, ranks, sharding=sharding, checkpoint=checkpoint)
+                run_exports.run_deepspeed(self, self.folder, p, export(self.folder, p, "deepspeed"))
 
     def test_megatron(self):
         """Megatron Core's configuration takes the arguments, and gives every rank the plan's transformer layers."""

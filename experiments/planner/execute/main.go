@@ -35,9 +35,40 @@ var kinds = []string{"tensor degree 2", "2 replicas", "2 stages"}
 
 // drawn is a random plan and what became of it.
 type drawn struct {
-	kind                int
-	plan                planner.Plan
-	predicted, measured float64 // seconds of an iteration
+	kind      int
+	plan      planner.Plan
+	predicted float64   // seconds of an iteration
+	measured  []float64 // the same, in each round
+}
+
+// median is the median of the measured.
+func (d *drawn) median() float64 {
+	all := slices.Sorted(slices.Values(d.measured))
+	return all[len(all)/2]
+}
+
+// faster says in how many rounds a plan took less than another one.
+func (d *drawn) faster(other *drawn) (n int) {
+	for i, s := range d.measured {
+		if s < other.measured[i] {
+			n++
+		}
+	}
+	return n
+}
+
+// ordered says whether three plans, or two, took as long as predicted, compared with each other; known: whether measuring can tell, because of any
+// two the same one was quicker in every round.
+func ordered(plans ...*drawn) (as, known bool) {
+	as, known = true, true
+	for i, slow := range plans { // in the predicted order
+		for _, quick := range plans[:i] {
+			n := quick.faster(slow)
+			as = as && quick.median() < slow.median()
+			known = known && (n == 0 || n == len(slow.measured))
+		}
+	}
+	return as, known
 }
 
 // draw makes a plan of one kind for two processes: cut, shares, sharding, recomputation and micro-batch are random.
@@ -66,18 +97,22 @@ func draw(rng *rand.Rand, layers, batch int) drawn {
 }
 
 func main() {
-	python := flag.String("python", "/usr/bin/python3", "Python with PyTorch")
+	python := flag.String("python", os.ExpandEnv("$HOME/.cache/evenkeel/venv/bin/python"), "Python with PyTorch")
 	trials := flag.Int("trials", 20, "random models")
-	runs := flag.Int("runs", 3, "runs of each plan, of which the median counts")
+	first := flag.Int("first", 0, "number of the first of them")
+	rounds := flag.Int("rounds", 5, "runs of each plan, in turn; the median counts")
 	flag.Parse()
 	program.Main(func(ctx context.Context) error {
-		text, err := run(ctx, *python, *trials, *runs)
+		if _, err := program.Output(ctx, ".", *python, "-c", "import torch"); err != nil {
+			return fmt.Errorf("%w; run .ci/python, or give -python one with PyTorch", err)
+		}
+		text, err := run(ctx, *python, *first, *trials, *rounds)
 		fmt.Print(text)
 		return err
 	})
 }
 
-func run(ctx context.Context, python string, trials, runs int) (string, error) {
+func run(ctx context.Context, python string, first, trials, rounds int) (string, error) {
 	folder, err := os.MkdirTemp("", "execute")
 	if err != nil {
 		return "", err
@@ -95,25 +130,24 @@ func run(ctx context.Context, python string, trials, runs int) (string, error) {
 		return "", err
 	}
 	off := make([][]float64, len(kinds))
-	same, pairs, inOrder := 0, 0, 0
-	for i := range trials {
-		plans, err := trial(ctx, folder, evenkeel, python, rand.New(rand.NewPCG(uint64(i), 61)), runs)
+	var three, two, unknown tally
+	for i := first; i < first+trials; i++ {
+		plans, err := trial(ctx, folder, evenkeel, python, rand.New(rand.NewPCG(uint64(i), 61)), rounds)
 		if err != nil {
 			return "", fmt.Errorf("trial %d: %w", i, err)
 		}
 		slices.SortFunc(plans, func(a, b *drawn) int { return cmp.Compare(a.predicted, b.predicted) })
-		if slices.IsSortedFunc(plans, func(a, b *drawn) int { return cmp.Compare(a.measured, b.measured) }) {
-			same++
+		if as, known := ordered(plans...); known {
+			three.count(as)
+		} else {
+			unknown.count(as)
 		}
 		for k, d := range plans {
-			fmt.Fprintf(os.Stderr, "%d: %s: %.1f ms predicted, %.1f measured\n", i, kinds[d.kind], 1e3*d.predicted, 1e3*d.measured)
-			off[d.kind] = append(off[d.kind], 100*(d.predicted/d.measured-1))
+			fmt.Fprintf(os.Stderr, "%d: %s, %s: %.1f ms predicted, %.1f measured (%.1f)\n", i, kinds[d.kind], d.plan.Stages[0].Strategies[0].Sharding, 1e3*d.predicted, 1e3*d.median(), scaled(1e3, d.measured))
+			off[d.kind] = append(off[d.kind], 100*(d.predicted/d.median()-1))
 			for _, quicker := range plans[:k] {
-				if d.predicted > 1.1*quicker.predicted {
-					pairs++
-					if d.measured > quicker.measured {
-						inOrder++
-					}
+				if as, known := ordered(quicker, d); known {
+					two.count(as)
 				}
 			}
 		}
@@ -125,15 +159,34 @@ func run(ctx context.Context, python string, trials, runs int) (string, error) {
 			fmt.Fprintf(&b, "| %s | %d | %+.0f | %+.0f, %+.0f |\n", kinds[k], len(all), all[len(all)/2], all[0], all[len(all)-1])
 		}
 	}
-	fmt.Fprintf(&b, "\nThe order of three plans is the predicted in %d of %d trials; that of two whose predictions differ by more than 10%%, in %d of %d.\n", same, trials, inOrder, pairs)
+	fmt.Fprintf(&b, "\nThree plans of which the same one is quicker than another in every round: %v in the predicted order. Other trials, by medians: %v. Two plans: %v.\n", three, unknown, two)
 	return b.String(), nil
 }
 
+// tally counts how many of some are as predicted.
+type tally struct{ as, all int }
+
+func (t *tally) count(as bool) {
+	if t.all++; as {
+		t.as++
+	}
+}
+
+func (t tally) String() string { return fmt.Sprintf("%d of %d", t.as, t.all) }
+
+func scaled(by float64, all []float64) []float64 {
+	all = slices.Clone(all)
+	for i := range all {
+		all[i] *= by
+	}
+	return all
+}
+
 // trial predicts and runs three plans of a random transformer.
-func trial(ctx context.Context, folder, evenkeel, python string, rng *rand.Rand, runs int) ([]*drawn, error) {
+func trial(ctx context.Context, folder, evenkeel, python string, rng *rand.Rand, rounds int) ([]*drawn, error) {
 	blocks, batch := 2+rng.IntN(4), 8<<rng.IntN(2)
 	sizes := []string{"--size", fmt.Sprint(64 << rng.IntN(3)), "--length", fmt.Sprint(16 << rng.IntN(3)), "--vocabulary", "256"}
-	profile := append([]string{"-m", "evenkeel.plan", "profile", "--blocks", fmt.Sprint(blocks), "--micro-batches", "1,2,3,4", "--busy", "2", "--out", "layers.csv", "--cluster", "cluster.yaml"}, sizes...)
+	profile := append([]string{"-m", "evenkeel.plan", "profile", "--blocks", fmt.Sprint(blocks), "--micro-batches", "1,2,3,4", "--busy", "2", "--each", "0.2", "--out", "layers.csv", "--cluster", "cluster.yaml"}, sizes...)
 	if _, err := program.Output(ctx, folder, python, profile...); err != nil {
 		return nil, err
 	}
@@ -161,7 +214,7 @@ func trial(ctx context.Context, folder, evenkeel, python string, rng *rand.Rand,
 		plans = append(plans, &d)
 	}
 	var calls [][]string
-	for range runs {
+	for range rounds {
 		for i := range plans {
 			calls = append(calls, append([]string{"run", fmt.Sprint(i, ".json"), "--steps", "8", "--json"}, sizes...))
 		}
@@ -174,7 +227,7 @@ func trial(ctx context.Context, folder, evenkeel, python string, rng *rand.Rand,
 	if err != nil {
 		return nil, err
 	}
-	measured, decoder := make([][]float64, len(plans)), json.NewDecoder(bytes.NewReader(text))
+	decoder := json.NewDecoder(bytes.NewReader(text))
 	for i := range calls {
 		var got struct {
 			Seconds float64 `json:"seconds_per_iteration"`
@@ -182,11 +235,8 @@ func trial(ctx context.Context, folder, evenkeel, python string, rng *rand.Rand,
 		if err := decoder.Decode(&got); err != nil {
 			return nil, err
 		}
-		measured[i%len(plans)] = append(measured[i%len(plans)], got.Seconds)
-	}
-	for i, d := range plans {
-		slices.Sort(measured[i])
-		d.measured = measured[i][runs/2]
+		d := plans[i%len(plans)]
+		d.measured = append(d.measured, got.Seconds)
 	}
 	return plans, nil
 }

@@ -1,6 +1,7 @@
 """python3 -m evenkeel.plan profile: measures the layers of a small transformer on this machine, at several tensor degrees."""
 
 import os
+import statistics
 import sys
 import time
 
@@ -13,6 +14,7 @@ from .exchange import LayerValues
 from .layout import Place, Strategy
 from .run import DTYPES, sizes
 
+ROUNDS = 5  # of each measurement; their median counts
 COLUMNS = ("layer", "name", "parameters", "output_bytes", "device", "tensor", "micro_batch", "forward_seconds", "backward_seconds", "update_seconds", "activation_bytes", "selective_seconds", "selective_bytes")
 
 
@@ -49,7 +51,7 @@ def main(args):
         rows = []
         for t in args.tensor:
             rows += _degree(args, s, t, *given)
-        link = _link(*given) if args.cluster and given[1] > 1 else None
+        link = _link(s, *given) if args.cluster and given[1] > 1 else None
         if given[0] == 0:
             rows.sort(key=lambda r: r[0])
             _write(args, s, rows, link)
@@ -64,7 +66,7 @@ def _degree(args, s, t, rank, ranks):
     place = Place(rank, 0, rank // t, t, rank % t, range(0))
     works = rank < ranks - ranks % t
     group = groups[rank // t] if t > 1 and works else None
-    layers, rows, dtype = s.layers(), [], DTYPES[args.dtype]
+    layers, cases, dtype = s.layers(), [], DTYPES[args.dtype]
     named = [("0", 0), (str(len(layers) - 1), len(layers) - 1)]
     if s.blocks > 0:
         named.insert(1, ("1" if s.blocks == 1 else "1-%d" % s.blocks, 1))
@@ -73,18 +75,26 @@ def _degree(args, s, t, rank, ranks):
         whole = model.initial(layer, number, 0, dtype)
         values = LayerValues(layer, whole, Strategy("none", False), place, group, None, False, 1e-9)
         for b in args.micro_batches:
+            once, kept, again = _passes(s, layer, values, b, dtype, number == len(layers) - 1, group)
+            parameters = sum(v.numel() for v in whole.values())
+            output = s.length * s.size * torch.empty(0, dtype=dtype).element_size()
+            cases.append((number, (at, layer.name, parameters, output, args.device, t, b), once, kept, again, []))
+    for _ in range(ROUNDS):  # in turn, so that a slow spell of the machine meets all of them alike
+        for _, _, once, _, _, means in cases:
             dist.barrier()
-            took = _measure(args, s, layer, values, b, dtype, number == len(layers) - 1, group) if works else None
-            if rank == 0:
-                parameters = sum(v.numel() for v in whole.values())
-                output = s.length * s.size * torch.empty(0, dtype=dtype).element_size()
-                rows.append((number, (at, layer.name, parameters, output, args.device, t, b) + tuple("%.4g" % x for x in took)))
-                sys.stderr.write("%s, tensor %d, micro-batch %d: %.3g ms forward, %.3g ms backward\n" % (layer.name, t, b, 1e3 * took[0], 1e3 * took[1]))
+            if works:
+                means.append(_mean(once, args.each / ROUNDS, group))
+    rows = []
+    for number, key, _, kept, again, means in cases if rank == 0 else ():
+        forward, backward, update, core = map(statistics.median, zip(*means))
+        rows.append((number, key + tuple("%.4g" % x for x in (forward, backward, update, kept, min(core, forward), again))))
+        sys.stderr.write("%s, tensor %d, micro-batch %d: %.3g ms forward, %.3g ms backward\n" % (key[1], t, key[-1], 1e3 * forward, 1e3 * backward))
     return rows
 
 
-def _measure(args, s, layer, values, b, dtype, last, group):
-    """Seconds of the forward pass, the backward pass and the update; bytes kept for a sample; seconds and bytes of selective recomputation."""
+def _passes(s, layer, values, b, dtype, last, group):
+    """A function that runs a layer once and returns the seconds of its forward pass, its backward pass, its update and the core of its attention;
+    bytes kept for a sample; those that selective recomputation frees."""
     if layer.name == "embedding":
         x = model.tokens(s, 0, 0, b)[0]
     else:
@@ -102,8 +112,8 @@ def _measure(args, s, layer, values, b, dtype, last, group):
         core = [torch.randn(b, heads, s.length, e, dtype=dtype).requires_grad_() for _ in range(3)]
     kept = _kept(forward, values.parameters.values()) / b
     again = _kept(lambda: model.attend(*core).sum(), core) / b if core else 0
-    times, begun, more = [], time.perf_counter(), torch.ones(1)
-    while more.item():
+
+    def once():
         t0 = time.perf_counter()
         y = forward()
         t1 = time.perf_counter()
@@ -114,13 +124,21 @@ def _measure(args, s, layer, values, b, dtype, last, group):
         t3 = time.perf_counter()
         with torch.no_grad():
             model.attend(*core) if core else None
-        times.append((t1 - t0, t2 - t1, t3 - t2, time.perf_counter() - t3))
-        more[0] = float(len(times) < 4 or time.perf_counter() - begun < args.each)
+        return t1 - t0, t2 - t1, t3 - t2, time.perf_counter() - t3 if core else 0.0
+
+    return once, kept, min(again, kept)
+
+
+def _mean(once, seconds, group):
+    """The means of what once() returns, in so many seconds: an iteration is a sum of passes, those that wait for others included."""
+    once()  # warms up
+    times, begun, more = [], time.perf_counter(), torch.ones(1)
+    while more.item():
+        times.append(once())
+        more[0] = float(len(times) < 3 or time.perf_counter() - begun < seconds)
         if group is not None:
             dist.all_reduce(more, dist.ReduceOp.MAX, group=group)  # all go on or stop together
-    times = times[1:]  # the first one warms up
-    mean = [sum(t[k] for t in times) / len(times) for k in range(4)]  # an iteration is a sum of passes, those that wait for others included
-    return mean[:3] + [kept, min(mean[3], mean[0]) if core else 0, min(again, kept)]
+    return [statistics.mean(t) for t in zip(*times)]
 
 
 def _kept(forward, others):
@@ -138,26 +156,52 @@ def _kept(forward, others):
     return sum({v.data_ptr(): v.numel() * v.element_size() for v in held if v.data_ptr() not in others}.values())
 
 
-def _link(rank, ranks):
-    """Latency and bytes per second between rank 0 and the last rank: means over round trips and all-reduces, of two transfers each."""
-    seconds, large, rounds = {}, 1 << 22, 30
-    pair = dist.new_group([0, ranks - 1])
-    for size in (8, large):
-        x, y, took = torch.zeros(size // 4), torch.zeros(size // 2), 0.0
-        for round in range(rounds + 1):
+def _link(s, rank, ranks):
+    """Seconds of a message between rank 0 and the last rank, bytes per second, and seconds that a collective takes besides, each in turn with
+    computing: what waits is woken later than what asks without pause."""
+    pair, own, works = dist.new_group([0, ranks - 1]), rank > 0, rank in (0, ranks - 1)
+    small, large, repeats = 8, 1 << 22, 8
+    block = s.layers()[1]
+    p, y = model.initial(block, 1, 0, torch.float32), torch.randn(1, s.length, s.size)
+
+    def trip(x):
+        for sends in (not own, own):
+            dist.send(x, 0 if own else ranks - 1) if sends else dist.recv(x, 0 if own else ranks - 1)
+
+    def scatter(x):
+        for work in [dist.reduce(part, to, group=pair, async_op=True) for part, to in zip(x.view(2, -1), (0, ranks - 1))]:
+            work.wait()
+
+    def gather(x):
+        dist.all_gather(list(x.view(2, -1)), x.view(2, -1)[int(own)].clone(), group=pair)
+
+    operations = {"none": lambda x: None, "trip": trip, "reduce": lambda x: dist.all_reduce(x, group=pair), "scatter": scatter, "gather": gather}
+    took = {(name, size): [] for name in operations for size in (small, large)}
+    for _ in range(2 * ROUNDS):
+        for (name, size), seconds in took.items():
+            x = torch.zeros(size // 4)
             dist.barrier()
-            begun = time.perf_counter()
-            if rank == 0:
-                dist.send(x, ranks - 1)
-                dist.recv(x, ranks - 1)
-            elif rank == ranks - 1:
-                dist.recv(x, 0)
-                dist.send(x, 0)
-            if rank in (0, ranks - 1):
-                dist.all_reduce(y, group=pair)
-            took += time.perf_counter() - begun if round else 0  # the first one connects
-        seconds[size] = took / rounds / 4
-    return seconds[8], large / max(seconds[large] - seconds[8], seconds[large] / 10)
+            for i in range(repeats + 1 if works else 0):
+                if i == 1:
+                    begun = time.perf_counter()  # the first one connects
+                with torch.no_grad():
+                    block.forward(p, y, None)
+                operations[name](x)
+            if works:
+                seconds.append((time.perf_counter() - begun) / repeats)
+    if not works:
+        return None
+    return fit({key: statistics.median(seconds) for key, seconds in took.items()}, small, large)
+
+
+def fit(took, small, large):
+    """Seconds of a message, bytes per second and seconds that a collective takes besides, of what computing and an operation took by sizes in bytes.
+    A round trip is two messages, an all-reduce between two is two of half the bytes, a scatter or a gather one."""
+    cost = {key: max(0.0, seconds - took["none", key[1]]) for key, seconds in took.items()}
+    latency = cost["trip", small] / 2
+    start = sum(cost[name, small] - messages * latency for name, messages in (("reduce", 2), ("scatter", 1), ("gather", 1))) / 3
+    more = max(sum(cost[name, large] - cost[name, small] for name in ("trip", "reduce")), 1e-6)
+    return latency, 3 * (large - small) / more, max(0.0, start)
 
 
 def _write(args, s, rows, link):
@@ -165,8 +209,7 @@ def _write(args, s, rows, link):
     said = "Written to %s" % args.out
     if args.cluster:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // args.busy
-        latency, bandwidth = link or (0, 0)
-        inside = "" if link is None else ", inside: {latency: %.0fus, bandwidth: %.0fMB/s}" % (latency * 1e6, bandwidth / 1e6)
+        inside = "" if link is None else ", inside: {latency: %.0fus, bandwidth: %.0fMB/s, start: %.0fus}" % (link[0] * 1e6, link[1] / 1e6, link[2] * 1e6)
         with open(args.cluster, "w", encoding="utf-8") as f:
             f.write("nodes:\n  - {device: %s, count: %d, per_machine: %d, memory: %d%s}\n" % (args.device, args.busy, args.busy, memory, inside))
         said += " and " + args.cluster

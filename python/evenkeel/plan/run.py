@@ -98,9 +98,9 @@ def _rank(args, layout, s, rank):
         dist.barrier()
         begun = time.perf_counter()
         loss, times = worker.iterate(tokens, targets, inspect if args.check and i == 0 else None)
-        loss = torch.tensor([loss], dtype=torch.float64)
-        dist.all_reduce(loss)  # waits until all ranks are done
         seconds.append(time.perf_counter() - begun)
+        loss = torch.tensor([loss], dtype=torch.float64)
+        dist.all_reduce(loss)
         losses.append(float(loss))
         spent.append(times.seconds)
         if rank == 0 and sys.stderr.isatty() and time.monotonic() > shown + 0.5:
@@ -111,9 +111,11 @@ def _rank(args, layout, s, rank):
     late = slice(1, None) if args.steps > 1 else slice(None)  # the first one warms up
     mean = {k: sum(t[k] for t in spent[late]) / len(spent[late]) for k in Times.kinds}
     all = [None] * layout.world_size if rank == 0 else None
-    dist.gather_object(mean, all, dst=0)
+    dist.gather_object((mean, seconds[late]), all, dst=0)
     if rank == 0:
-        _report(args, layout, losses, statistics.median(seconds[late]), all, off)
+        times, seconds = zip(*all)
+        last = statistics.median(map(max, zip(*seconds)))  # an iteration ends with its last rank
+        _report(args, layout, losses, last, times, off)
     return 0
 
 

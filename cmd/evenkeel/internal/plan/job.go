@@ -23,7 +23,7 @@ import (
 type inputFlags struct {
 	Profile   string `help:"Layer profile, .csv. Default: the built-in example, OPT-350M." placeholder:"FILE"`
 	Model     string `help:"Model to estimate instead of a layer profile: a config.json of Hugging Face, its folder, or a name such as llama-3-8b. Times come from the data sheets of the cluster's devices." placeholder:"FILE|NAME"`
-	Tokens    int    `help:"Tokens of a sample, with --model. Default: the most that the model takes, at most 4096." placeholder:"N"`
+	Tokens    *int   `help:"Tokens of a sample, with --model. Default: the most that the model takes, at most 4096." placeholder:"N"`
 	Attention string `help:"With --model: flash, or eager, which keeps the scores of attention. Default: ${default}." enum:"flash,eager" default:"flash"`
 	Cluster   string `help:"Cluster file with nodes, per_machine, links and switches. Default: the built-in example, 32 A100 and 96 V100." placeholder:"FILE"`
 	Precision string `help:"Bytes per parameter of weights, gradients and optimizer state: mixed (2, 4, 12), bf16 (2, 2, 12: gradients summed in 16 bits) or fp32 (4, 4, 8). Default: ${default}; fp32 for the example." enum:"mixed,bf16,fp32" default:"mixed"`
@@ -54,6 +54,9 @@ func (f *inputFlags) read(o *planner.Options) (*layerprofile.Profile, *cluster.T
 	}
 	if f.Model != "" && (f.Profile != "" || f.Cluster == "") {
 		return nil, nil, badinput.Errorf("--model: needs --cluster, and stands instead of --profile")
+	}
+	if f.Tokens != nil && (f.Model == "" || *f.Tokens < 1) {
+		return nil, nil, badinput.Errorf("--tokens: %d; must be at least 1, and needs --model", *f.Tokens)
 	}
 	if f.Profile != "" {
 		if p, err = layerprofile.Load(f.Profile); err != nil {
@@ -92,7 +95,11 @@ func (f *inputFlags) estimate(t *cluster.Topology, s costmodel.States) (*layerpr
 	if err != nil {
 		return nil, cli.FileError(err)
 	}
-	p, err := m.Profile(t, profile.Embedded(), estimate.Options{Tokens: f.Tokens, Weights: s.Weights, Gradients: s.Gradients, Optimizer: s.Optimizer, Eager: f.Attention == "eager"})
+	o := estimate.Options{Weights: s.Weights, Gradients: s.Gradients, Optimizer: s.Optimizer, Eager: f.Attention == "eager"}
+	if f.Tokens != nil {
+		o.Tokens = *f.Tokens
+	}
+	p, err := m.Profile(t, profile.Embedded(), o)
 	if err != nil {
 		return nil, fmt.Errorf("--model: %w", err)
 	}
