@@ -186,7 +186,7 @@ func table(b *strings.Builder, rule string, policies []evaluation.Spec, cells []
 				}
 			}
 			i := stats.Bootstrap([][]float64{gains})
-			fmt.Fprintf(b, "| %s | %d | %s | %.4f | %+.4f | %+.4f to %+.4f | %d | %d |\n", g, len(count[g]), policies[p].Name, progress, i.Mean, i.Low, i.High, less, sure)
+			fmt.Fprintf(b, "| %s | %d | %s | %.4f | %+.4f | %+.4f…%+.4f | %d | %d |\n", g, len(count[g]), policies[p].Name, progress, i.Mean, i.Low, i.High, less, sure)
 		}
 	}
 }

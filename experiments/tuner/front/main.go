@@ -226,7 +226,7 @@ func volumes(b *strings.Builder, name, scenario string, seeds int, fronts [][]po
 		}
 		return volume(fronts[0], pick) - other
 	})
-	fmt.Fprintf(b, " %+.4f | %+.4f to %+.4f |\n", gain.Mean, gain.Low, gain.High)
+	fmt.Fprintf(b, " %+.4f | %+.4f…%+.4f |\n", gain.Mean, gain.Low, gain.High)
 }
 
 // monotone writes a row of what each objective reaches as its weight rises.

@@ -156,7 +156,7 @@ func table(config evaluation.Config, lines []evaluation.Result) string {
 				fmt.Fprintf(&b, " [%.3f]", r.SamplesMean)
 			}
 			if k > 0 && !p.Bound {
-				fmt.Fprintf(&b, ", %+.4f (%+.4f to %+.4f)", r.Gain.Mean, r.Gain.Low, r.Gain.High)
+				fmt.Fprintf(&b, ", %+.4f (%+.4f…%+.4f)", r.Gain.Mean, r.Gain.Low, r.Gain.High)
 			}
 			b.WriteString(" |")
 		}
