@@ -87,16 +87,14 @@ func (t *Tracker) foresee(report *cluster.Report, wait float64) {
 		h.excess += rate * (excess/ended - h.excess)
 		h.length += rate * (length/ended - h.length)
 	}
-	if t.many(begun) {
-		for i := range t.nodes {
-			s := t.nodes[i].spell
-			s.member += 0.3 * (flag(s.began) - s.member)
+	together := t.many(begun)
+	for i := range t.nodes {
+		s := t.nodes[i].spell
+		if together || s.began { // alone: many may have begun in one round by chance
+			s.member += 0.3 * (flag(together && s.began) - s.member)
 		}
-	} else {
-		for i := range t.nodes {
-			if s := t.nodes[i].spell; t.nodes[i].fresh && (s.rounds == 1 || s.rounds == 2) && s.member <= leastMember {
-				t.warn(i)
-			}
+		if !together && t.nodes[i].fresh && (s.rounds == 1 || s.rounds == 2) && s.member <= leastMember {
+			t.warn(i)
 		}
 	}
 	for i := range t.nodes {

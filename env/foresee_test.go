@@ -91,6 +91,9 @@ func TestForesight(t *testing.T) {
 		{"a follower", "aaaabbbb", 3, func(round, node int) float64 { return spell(node >= 2 && node < 4 && since(round-6*(node-2)) < 5, 4) }, 0.9, 0.5, true, false},
 		{"in another rack", "aaabbbbb", 3, func(round, node int) float64 { return spell(node >= 2 && node < 4 && since(round-6*(node-2)) < 5, 2) }, 0.5, 0.5, false, false},
 		{"many together", "abcdefgh", 5, func(round, node int) float64 { return spell(node%2 == 1 && round%25 < 4, 3) }, 0.1, 0.1, false, false},
+		{"together by chance", "abcdefgh", 5, func(round, node int) float64 {
+			return spell(node == 5 && round%20 >= 16 || node%2 == 1 && round/20 == 10 && round%20 >= 16, 2)
+		}, 0.9, 0.2, true, true},
 		{"a sign", "abcdefgh", 5, func(round, node int) float64 {
 			if k := since(round); node == 5 && k < 3 {
 				return 1.1
