@@ -45,7 +45,7 @@ class Hosts:
         return self._running[-1]
 
     def signal(self, host, number, among=lambda command: True):
-        """To the processes of a host whose command line, its words joined by zeros, is one of them."""
+        """To the processes of a host. among chooses them by their command line, whose words are joined by zeros."""
         for pid in subprocess.run(["ip", "netns", "pids", self.names[host]], capture_output=True, text=True).stdout.split():
             with contextlib.suppress(ProcessLookupError, FileNotFoundError):
                 with open(f"/proc/{pid}/cmdline") as f:
@@ -57,6 +57,7 @@ class Hosts:
         for host in range(len(self.names)):
             self.signal(host, signal.SIGKILL)  # those that were started by others, too
         for p in self._running:
+            p.kill()
             p.wait()
         self._switch.kill()
         self._switch.join()
