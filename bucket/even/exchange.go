@@ -20,7 +20,7 @@ type weights struct {
 // tally is what a bin costs or takes, and its two largest samples.
 type tally struct{ price, first, second float64 }
 
-// none is no sample, as moves back if a sample only moves.
+// none is no sample: what moves back if a sample only moves.
 const none = -1
 
 // exchange moves and swaps samples of the slowest unit of each slot, always by the best exchange, until none of them gets better. It returns the seconds of

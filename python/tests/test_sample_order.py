@@ -9,6 +9,7 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..")]
 
+import numpy
 import torch
 
 from evenkeel.tuner import sample_order
@@ -84,6 +85,54 @@ class TestWaiting(unittest.TestCase):
                     seen.append(took)
                 if length > 20:
                     self.assertNotEqual(*seen, "epochs have one order")
+
+    def test_costs(self):
+        """Samples of unequal cost under random sizes: each comes once an epoch, in a round of the order's next global batch, in few micro-steps, also where
+        other ranks go on from a file."""
+        for seed in range(40):
+            rng = random.Random(seed)
+            length, steps = rng.randint(1, 120), rng.randint(1, 6)
+            costs = numpy.array([rng.choice([0.0, 1.0, rng.lognormvariate(0, 2)]) for _ in range(length)])
+            took, state, whole = [], None, sample_order.Batches(length, 0, uniform(1, [0]), seed)
+            while True:
+                ranks, number = rng.randint(1, 5), 1
+                now = plan(rng, ranks, number)
+                samplers = [sample_order.Batches(length, r, now, seed, costs=costs, micro_steps=steps) for r in range(ranks)]
+                for b in samplers:
+                    if state:
+                        b.load_state_dict(state)
+                if not samplers[0].left:
+                    break
+                for b in samplers:
+                    b.begin()
+                loaders = [iter(b) for b in samplers]
+                for _ in range(rng.randint(1, 8)):
+                    if not samplers[0].left:
+                        break
+                    total, some = min(sum(now.shares), samplers[0].left), []
+                    for r, (b, loader) in enumerate(zip(samplers, loaders)):
+                        own, drawn = next(loader), b.arrived()
+                        self.assertEqual(drawn.total, total)
+                        self.assertTrue(bool(drawn.own) <= drawn.work <= now.shares[r] and len(own) == max(drawn.samples, 1))
+                        own = own[: drawn.samples]
+                        for _ in range(steps):
+                            if len(own) == drawn.own:
+                                break
+                            own += next(loader)
+                            b.arrived()
+                        self.assertEqual(len(own), drawn.own)
+                        some += own
+                    self.assertEqual(sorted(some), sorted(whole._left[len(took) : len(took) + total].tolist()))
+                    took += some
+                    if rng.random() < 0.5:
+                        now = plan(rng, ranks, number := number + 1)
+                        for b in samplers:
+                            b.adopt(now, b.round)
+                    for b in samplers:
+                        b.completed(total)
+                state = samplers[0].state_dict()
+                self.assertTrue(all(b.state_dict() == state for b in samplers))
+            self.assertEqual(sorted(took), list(range(length)))
 
     def test_resume_with_other_ranks(self):
         for seed in range(200):

@@ -5,7 +5,6 @@ ahead or skip. If samples have costs, it is these that are divided in proportion
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy
 import torch
 
 from ..tuner.by_cost import division, worked
@@ -17,8 +16,8 @@ from ..tuner.step_sampler import shuffled
 class EqualOrder:
     """The batch sampler of one rank, for a DataLoader over length samples. Rounds are counted over all epochs. begin comes before it is iterated."""
 
-    def __init__(self, length: int, global_batch: int, micro_steps: int, seed: int = 0, shuffle: bool = True, drop_last: bool = False, costs: Sequence[float] | None = None):
-        self.costs = None if costs is None else numpy.asarray(costs, float)
+    def __init__(self, length: int, global_batch: int, micro_steps: int, seed: int = 0, shuffle: bool = True, drop_last: bool = False, costs: Any = None):
+        self.costs = costs  # an array
         self._divided: dict[int, list[list[list[int]]]] = {}  # rounds that are not over
         self._shuffled: tuple[int, torch.Tensor] = (-1, torch.empty(0))  # an epoch and its order
         self.length, self.global_batch, self.micro_steps = length, global_batch, micro_steps

@@ -23,7 +23,7 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader
 
 from ..tuner import client, registration, round_vector
-from ..tuner.by_cost import mark
+from ..tuner.by_cost import checked, mark
 from ..tuner.errors import Usage
 from ..tuner.input_time import InputTime
 from ..tuner.local import LocalClient
@@ -112,8 +112,7 @@ class EqualSteps:
         whole = all(isinstance(n, int) and not isinstance(n, bool) for n in (global_batch, micro_steps, micro_batch))
         if not whole or micro_steps < 1 or global_batch < 1 or micro_batch < 0 or len(data) < (global_batch if drop_last else 1):
             raise Usage(f"global_batch {global_batch!r}, micro_steps {micro_steps!r}, micro_batch {micro_batch!r}, {len(data)} samples: give whole numbers from 1, and data for a round")
-        if costs is not None and (micro_batch or len(costs) != len(data) or not all(0 <= c < float("inf") for c in costs)):
-            raise Usage(f"costs: give {len(data)} numbers from 0, one per sample, and no micro_batch, which counts samples")
+        costs = checked(costs, len(data), bool(micro_batch))
         self._same = {"length": len(data), "global_batch": global_batch, "micro_steps": micro_steps, "seed": seed, "shuffle": shuffle, "drop_last": drop_last}
         self._most = micro_batch
         self.order = self._order(len(data), global_batch, micro_steps, seed, shuffle, drop_last, costs)

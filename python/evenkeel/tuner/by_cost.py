@@ -4,7 +4,25 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
+import numpy
+
 from ..bucket.partition import partition
+from .errors import Usage
+
+
+def checked(costs: Any, length: int, limited: bool) -> Any:
+    """What the user gave as costs, as an array; None: nothing. limited: something that counts samples was given, too."""
+    if costs is None:
+        return None
+    try:
+        costs = numpy.asarray(costs, float)
+    except (TypeError, ValueError):  # words
+        costs = numpy.zeros(0)
+    if costs.shape != (length,) or not ((costs >= 0) & (costs < numpy.inf)).all():
+        raise Usage(f"costs: give {length} numbers from 0, one per sample")
+    if limited:
+        raise Usage("costs: limits of micro-batches and deadlines count samples; leave them out beside costs")
+    return costs
 
 
 def mark(costs: Any) -> str:

@@ -19,6 +19,7 @@ import torch
 from .by_cost import division, worked
 from .pauses import delayed
 from .round_vector import Did
+from .step_sampler import shuffled
 
 
 def split(total: int, shares: Sequence[int]) -> list[int]:
@@ -109,11 +110,7 @@ class Batches:
         self._main = threading.current_thread()
 
     def _order(self) -> torch.Tensor:
-        if not self.shuffle:
-            return torch.arange(self.length)
-        g = torch.Generator()
-        g.manual_seed((self.seed * 1_000_003 + self.epoch) % (1 << 63))
-        return torch.randperm(self.length, generator=g)
+        return shuffled(self.length, self.seed, self.epoch) if self.shuffle else torch.arange(self.length)
 
     @property
     def left(self) -> int:

@@ -17,12 +17,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy
 import torch
 
 from . import client, registration, structure
 from . import deadline as deadline_
-from .by_cost import mark
+from .by_cost import checked, mark
 from .errors import Usage
 from .gradient_check import GradientCheck
 from .gradient_hook import GradientHook, Round
@@ -91,15 +90,14 @@ class Tuner:
             raise Usage("batches() was called already: one Tuner has one loader; evaluate with an ordinary one")
         if isinstance(global_batch, bool) or not isinstance(global_batch, int):
             raise Usage(f"global_batch {global_batch!r}: give a whole number; the tuner divides it among the ranks, and does not change it")
-        if length < 1 or global_batch < 1 or micro_batch < 0 or least < 1:
-            raise Usage(f"length {length}, global_batch {global_batch}, micro_batch {micro_batch}, least {least}: give 1 or more, and for micro_batch 0 or more")
+        if length < 1 or global_batch < 1 or micro_batch < 0 or least < 1 or micro_steps < 1:
+            raise Usage(f"length {length}, global_batch {global_batch}, micro_batch {micro_batch}, least {least}, micro_steps {micro_steps}: give 1 or more, and for micro_batch 0 or more")
         if drop_last and length < global_batch:
             raise Usage(f"drop_last with {length} samples and a global_batch of {global_batch}: an epoch would have no round")
         wrong = deadline != "" and deadline_.fault(deadline)  # else the service refuses it, and the job trains as if there were none
         if wrong:
             raise Usage(f"deadline {deadline!r}: {wrong}")
-        if costs is not None:
-            costs = _costs(costs, length, micro_steps, bool(micro_batch or least > 1 or sizes), deadline)
+        costs = checked(costs, length, bool(micro_batch or least > 1 or sizes or deadline))
         x = self._exchange
         same = {"length": length, "global_batch": global_batch, "deadline": deadline, "seed": seed, "shuffle": shuffle, "drop_last": drop_last, "weighted": weighted, "costs": mark(costs)}
         limits = {"least": least, "most": micro_batch, "sizes": sorted(sizes)}
@@ -317,15 +315,6 @@ class Tuner:
             hook.ended()
         if s.over:
             x.finish(r)
-
-
-def _costs(costs: Any, length: int, micro_steps: int, limited: bool, deadline: str) -> Any:
-    costs = numpy.asarray(costs, float)
-    if costs.shape != (length,) or not ((costs >= 0) & (costs < numpy.inf)).all() or micro_steps < 1:
-        raise Usage(f"costs, micro_steps {micro_steps}: give {length} numbers from 0, one per sample, and for micro_steps 1 or more")
-    if limited or deadline:
-        raise Usage("costs: micro_batch, least, sizes and deadline count samples; leave them out beside costs")
-    return costs
 
 
 def _out_of_memory(e: BaseException) -> bool:
