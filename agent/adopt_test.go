@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -57,7 +58,7 @@ func TestAdopt(t *testing.T) {
 		c := named(70, x.nodes...)
 		x.change(c)
 		ctl := &Control{Cluster: c, Policy: NewModel(c)}
-		ctl.Adopt(old)
+		ctl.Adopt(old.Beliefs())
 		plan, err := ctl.Next(nil, slices.Repeat([]bool{true}, len(c.Nodes)))
 		if err != nil {
 			t.Fatal(err)
@@ -96,7 +97,7 @@ func TestAdoptByProfile(t *testing.T) {
 	}{"the same": {0.1, true}, "another": {0.2, false}} {
 		c := agenttest.Lines(t, 40, x.per, x.per)
 		next := &Control{Cluster: c, Policy: NewModel(c)}
-		next.Adopt(ctl)
+		next.Adopt(ctl.Beliefs())
 		plan, err := next.Next(nil, []bool{true, true})
 		if err != nil {
 			t.Fatal(err)
@@ -120,13 +121,23 @@ func TestAdoptLimits(t *testing.T) {
 	c := named(70, "b", "a")
 	c.Collect.AutoDeadline = true
 	next := &Control{Cluster: c, Policy: NewModel(c)}
-	next.Adopt(&Control{Cluster: old})
-	next.Adopt(ctl)
+	next.Adopt((&Control{Cluster: old, Policy: NewModel(old)}).Beliefs())
+	next.Adopt(ctl.Beliefs())
 	if _, err := next.Next(nil, []bool{true, true}); err != nil {
 		t.Fatal(err)
 	}
 	if c.Nodes[0].Limit != 16 || c.Nodes[1].Limit != 70 || next.memory.Learnt(0) != 16 || next.memory.Learnt(1) != 0 {
 		t.Errorf("limits %d and %d, want 16 and 70", c.Nodes[0].Limit, c.Nodes[1].Limit)
+	}
+	// A limit on trial is not passed on.
+	for k := 0; old.Nodes[1].Limit == 16; k++ {
+		plan, err := ctl.Next(agenttest.Measured([]int{54, 16}, 1, 1), []bool{true, true})
+		if err != nil || k > 1000 {
+			t.Fatal(plan, err)
+		}
+	}
+	if b := ctl.Beliefs(); b.nodes[1].limit != 16 {
+		t.Errorf("limit %d, want 16", b.nodes[1].limit)
 	}
 	if got := next.deadline.factor; got != ctl.deadline.factor || got == 1 || got == 0 {
 		t.Errorf("factor %v, was %v", got, ctl.deadline.factor)
@@ -140,7 +151,7 @@ func TestAdoptForgetsWork(t *testing.T) {
 		c := named(70, "a", "b", "c")
 		next := &Control{Cluster: c, Policy: NewModel(c)}
 		if old != nil {
-			next.Adopt(old)
+			next.Adopt(old.Beliefs())
 		}
 		plan, err := next.Next(nil, []bool{true, true, true})
 		if err != nil {
@@ -183,7 +194,7 @@ func TestRestartedJobIsAhead(t *testing.T) {
 		}
 		ctl := &Control{Cluster: c, Runner: s, Policy: embeddedPolicy(t).NewAgent(c, agenttest.Speed)}
 		if adopts {
-			ctl.Adopt(old)
+			ctl.Adopt(old.Beliefs())
 		}
 		for k := range 100 {
 			r, err := ctl.Round(context.Background())
@@ -211,5 +222,63 @@ func TestRestartedJobIsAhead(t *testing.T) {
 		if few < least[0] || many < least[1] || wrong < 0.99 {
 			t.Errorf("%s: %.3f, %.4f, %.4f", conditions, few, many, wrong)
 		}
+	}
+}
+
+// What was learnt about a node outlives starts without it, and the process by its bytes.
+func TestAdoptAfterAbsence(t *testing.T) {
+	start := func(b *Beliefs, names ...string) (*Control, []int) {
+		c := named(70, names...)
+		ctl := &Control{Cluster: c, Policy: embeddedPolicy(t).NewAgent(c, agenttest.Speed)}
+		ctl.Adopt(b)
+		plan, err := ctl.Next(nil, slices.Repeat([]bool{true}, len(c.Nodes)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ctl, slices.Clone(plan.Sizes)
+	}
+	old := learnt(t, named(70, "a", "b", "c"))
+	r := agenttest.Measured([]int{40, 20, 10}, 0.04, 0.04, 0.04)
+	r.Nodes[2].OOM, r.Nodes[2].TooLarge = true, 16
+	if _, err := old.Next(r, []bool{true, true, true}); err != nil {
+		t.Fatal(err)
+	}
+	_, want := start(old.Beliefs(), "b", "c")
+	without, _ := start(old.Beliefs(), "a", "b")
+	without, _ = start(without.Beliefs(), "a", "new")
+	b := without.Beliefs()
+	bytes, err := b.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, err := DecodeBeliefs(bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, b := range map[string]*Beliefs{"kept": b, "read": read} {
+		again, got := start(b, "b", "c")
+		if !slices.Equal(got, want) || again.Cluster.Nodes[1].Limit != 8 || again.memory.Learnt(1) != 8 {
+			t.Errorf("%s: %v, want %v; limit %d", name, got, want, again.Cluster.Nodes[1].Limit)
+		}
+	}
+	if _, err := DecodeBeliefs(bytes[:len(bytes)-1]); err == nil {
+		t.Error("damaged beliefs were read")
+	}
+}
+
+// Of the nodes that are away, as many are kept as there are others, or 64: those that were there last.
+func TestAwayIsBounded(t *testing.T) {
+	var b *Beliefs
+	for k := range 150 {
+		c := named(70, fmt.Sprint("n", k))
+		ctl := &Control{Cluster: c, Policy: NewModel(c)}
+		ctl.Adopt(b)
+		if _, err := ctl.Next(nil, []bool{true}); err != nil {
+			t.Fatal(err)
+		}
+		b = ctl.Beliefs()
+	}
+	if n := len(b.nodes); n != 1+mostAway || b.nodes[0].name != "n149" || b.nodes[n-1].name != "n85" {
+		t.Errorf("%d nodes, from %s to %s", n, b.nodes[0].name, b.nodes[n-1].name)
 	}
 }

@@ -9,7 +9,6 @@ import (
 
 	"evenkeel/cluster"
 	"evenkeel/cluster/memory"
-	"evenkeel/cluster/profile"
 	"evenkeel/env"
 	"evenkeel/internal/badinput"
 )
@@ -33,6 +32,7 @@ type Control struct {
 	memory   *memory.Learner
 	deadline deadline
 	sieve    env.Sieve
+	away     *Beliefs // about nodes that earlier controls had; nil: none
 }
 
 // Round is what one round of control did.
@@ -232,44 +232,6 @@ func (c *Control) behind(number int) *handed {
 		return h
 	}
 	return nil
-}
-
-// Adopt takes over what an older control knows about nodes with the same name, device and profile, for example after a job's
-// restart. Call it before the first round. The older control must not be used afterwards.
-func (c *Control) Adopt(o *Control) {
-	if o.plan.Sizes == nil {
-		return // it has not begun
-	}
-	index := make(map[string]int, len(o.Cluster.Nodes))
-	for k := range o.Cluster.Nodes {
-		index[o.Cluster.Nodes[k].Name] = k
-	}
-	from := make([]int, len(c.Cluster.Nodes))
-	for i := range from {
-		n := &c.Cluster.Nodes[i]
-		k, ok := index[n.Name]
-		if from[i] = -1; ok && o.Cluster.Nodes[k].Device == n.Device && alike(o.Cluster.Nodes[k].Profile, n.Profile) {
-			from[i] = k
-		}
-	}
-	c.begin()
-	c.memory.Adopt(o.memory, from)
-	c.deadline.factor = o.deadline.factor
-	if a, ok := c.Policy.(*Agent); ok {
-		if b, ok := o.Policy.(*Agent); ok {
-			a.tracker.Adopt(b.tracker, from)
-			a.tracker.Performance(a.perf)
-			a.steady.adopt(b.steady, from)
-			if trackers := b.trackers(); a.guard != nil {
-				a.guard.tracker.Adopt(trackers[len(trackers)-1], from)
-			}
-		}
-	}
-}
-
-// alike says whether two profiles, nil where none is known, have the same points.
-func alike(a, b *profile.Profile) bool {
-	return a == b || a != nil && b != nil && slices.Equal(a.Points, b.Points)
 }
 
 // begin creates what a control needs for its first plan.

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"math"
+	"slices"
 
 	"evenkeel/cluster"
 	"evenkeel/env"
@@ -137,4 +138,14 @@ func (s *steady) adopt(o *steady, from []int) {
 		}
 	}
 	s.on, s.gain, s.rounds = o.on, o.gain, o.rounds
+}
+
+// with returns s and nodes of o, to be adopted from.
+func (s *steady) with(o *steady, which []int) *steady {
+	both := *s
+	both.nodes = slices.Clip(s.nodes)
+	for _, k := range which {
+		both.nodes = append(both.nodes, o.nodes[k])
+	}
+	return &both
 }

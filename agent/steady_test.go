@@ -153,7 +153,7 @@ func TestSteadySharesOfNodes(t *testing.T) {
 	again.Nodes = again.Nodes[1:]
 	again.Nodes[0].Name = "new"
 	b := NewModel(again)
-	(&Control{Cluster: again, Policy: b}).Adopt(&old)
+	(&Control{Cluster: again, Policy: b}).Adopt(old.Beliefs())
 	if next := b.steady; next.nodes[1] != a.steady.nodes[2] || next.nodes[0] != (average{}) || !next.on {
 		t.Errorf("adopted %+v", next)
 	}

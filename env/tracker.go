@@ -2,6 +2,7 @@ package env
 
 import (
 	"math"
+	"slices"
 
 	"evenkeel/cluster"
 	"evenkeel/cluster/gradient"
@@ -332,6 +333,16 @@ func (t *Tracker) Adopt(o *Tracker, from []int) {
 	}
 	t.fleet = fleet{jumps: o.fleet.jumps, risen: o.fleet.risen, stayed: o.fleet.stayed, passed: o.fleet.passed}
 	t.rounds, t.scale, t.noise, t.ahead = o.rounds, o.scale, o.noise, o.ahead
+}
+
+// With returns t and nodes of o, to be adopted from.
+func (t *Tracker) With(o *Tracker, which []int) *Tracker {
+	both := *t
+	both.nodes = slices.Clip(t.nodes)
+	for _, k := range which {
+		both.nodes = append(both.nodes, o.nodes[k])
+	}
+	return &both
 }
 
 // Performance writes every node's parameters, as last believed and with the last margin, into perf.

@@ -92,7 +92,7 @@ func form(c *Config, settings Settings, ranks []live.Rank, before *agent.Control
 	f := &formed{given: cl.Own(), rounds: live.NewGeneration(cl), agent: c.Trained.NewAgent(cl, objectives.Weights())}
 	f.control = &agent.Control{Cluster: cl, Policy: f.agent, Behind: live.Behind}
 	if before != nil {
-		f.control.Adopt(before)
+		f.control.Adopt(before.Beliefs())
 	}
 	f.plan, err = f.control.Next(nil, f.rounds.Present())
 	return f, err

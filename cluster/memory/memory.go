@@ -8,7 +8,11 @@
 // A Learner is a function of the reports, so a reader of a run's log learns the same limits.
 package memory
 
-import "evenkeel/cluster"
+import (
+	"slices"
+
+	"evenkeel/cluster"
+)
 
 const (
 	firstProbe = 64   // rounds until a limit is raised the first time
@@ -138,15 +142,26 @@ func nextShape(x *cluster.Node, b int) int {
 	return 0
 }
 
+// With returns l and nodes of o, to be adopted from.
+func (l *Learner) With(o *Learner, which []int) *Learner {
+	both := *l
+	both.nodes = slices.Clip(l.nodes)
+	for _, k := range which {
+		n := o.nodes[k]
+		n.next += l.round - o.round
+		both.nodes = append(both.nodes, n)
+	}
+	return &both
+}
+
 // Adopt takes over what o learnt about nodes that are in both clusters: node i of l is node from[i] of o; below 0: o does not
-// have it. Limits on trial are taken back.
-func (l *Learner) Adopt(o *Learner, from []int) {
-	o.Settle()
+// have it. limits are those of o's nodes, after Settle.
+func (l *Learner) Adopt(o *Learner, from, limits []int) {
 	for i, k := range from {
 		if k < 0 {
 			continue
 		}
-		n, x, learnt := o.nodes[k], &l.cluster.Nodes[i], o.cluster.Nodes[k].Limit
+		n, x, learnt := o.nodes[k], &l.cluster.Nodes[i], limits[k]
 		if n.good = min(n.good, x.Limit); n.given == 0 || learnt >= x.Limit {
 			l.nodes[i] = node{good: n.good}
 			continue

@@ -223,7 +223,7 @@ func TestAdopt(t *testing.T) {
 	for _, x := range []struct{ given, from, limit, learnt int }{{64, 0, 20, 20}, {128, 0, 20, 20}, {32, 0, 20, 20}, {16, 0, 16, 0}, {64, 1, 64, 0}, {64, -1, 64, 0}} {
 		c := &cluster.Cluster{Nodes: []cluster.Node{{Limit: x.given}}}
 		next := New(c)
-		next.Adopt(l, []int{x.from})
+		next.Adopt(l, []int{x.from}, []int{old.Nodes[0].Limit, old.Nodes[1].Limit})
 		if c.Nodes[0].Limit != x.limit || next.Learnt(0) != x.learnt {
 			t.Errorf("%+v: limit %d, learnt %d", x, c.Nodes[0].Limit, next.Learnt(0))
 		}

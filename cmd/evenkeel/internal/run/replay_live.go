@@ -74,7 +74,7 @@ func (r *liveReplay) start(c *cluster.Cluster) error {
 	before := r.control
 	r.control = &agent.Control{Cluster: c, Policy: r.agent, Behind: live.Behind}
 	if before != nil {
-		r.control.Adopt(before)
+		r.control.Adopt(before.Beliefs())
 	}
 	r.plans = map[int]cluster.Plan{}
 	return r.decide(nil)

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/google/renameio/v2"
+
 	"evenkeel/agent"
 	"evenkeel/agent/export"
 	"evenkeel/cmd/evenkeel/internal/cli"
@@ -25,6 +27,7 @@ type Cmd struct {
 	Export string `help:"Write the sizes at the end of the run, as json or in another format: ${formats}." placeholder:"[FORMAT=]FILE"`
 	scalingFlags
 	Plot    string `help:"Draw the run, as SVG." placeholder:"FILE"`
+	Beliefs string `help:"Begin with what earlier runs wrote here about the nodes, if the file exists; write it anew at the end." placeholder:"FILE"`
 	Explain string `help:"Explain a node's sizes: what was measured, what was believed, what was chosen, and the alternatives. --json and --log keep every round." placeholder:"NODE"`
 	JSON    bool   `name:"json" help:"Print the summary as JSON, and nothing else."`
 	Replay  string `help:"Instead of a run, replay a run log and check that every report is the same; for a real job's log, that every decision is the same." placeholder:"LOG"`
@@ -43,6 +46,7 @@ Examples:
   evenkeel run --conditions bursts --seed 7 --plot run.svg
   evenkeel run --export torchrun=sizes.sh --log run.jsonl
   evenkeel run --quorum auto --weights speed=1,freshness=0.5
+  evenkeel run --beliefs run.beliefs                      # the next run begins with what this one learnt
   evenkeel run --explain t4-1
   evenkeel run --replay run.jsonl`
 }
@@ -107,7 +111,7 @@ func (r *Cmd) check() (format, file string, err error) {
 
 // outputs are the files that are written; file is what --export writes.
 func (r *Cmd) outputs(file string) []cli.File {
-	return []cli.File{cli.FileFlag(cli.LogFlag, r.Log), cli.FileFlag("--export", file), cli.FileFlag("--plot", r.Plot)}
+	return []cli.File{cli.FileFlag(cli.LogFlag, r.Log), cli.FileFlag("--export", file), cli.FileFlag("--plot", r.Plot), cli.FileFlag("--beliefs", r.Beliefs)}
 }
 
 // prepare loads what the run needs and creates its log; file is what --export writes.
@@ -124,12 +128,34 @@ func (r *Cmd) prepare(a *cli.App, file string) (*watch, error) {
 			return nil, err
 		}
 	}
+	if w.beliefs, err = r.beliefs(); err != nil {
+		return nil, err
+	}
 	if r.Log != "" {
 		if w.log, err = runlog.Create(r.Log, s.header(a.Build.Version)); err != nil {
 			return nil, cli.FileError(err)
 		}
 	}
 	return w, nil
+}
+
+// beliefs reads those of earlier runs; nil: there are none.
+func (r *Cmd) beliefs() (*agent.Beliefs, error) {
+	if r.Beliefs == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(r.Beliefs)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, cli.FileError(err)
+	}
+	b, err := agent.DecodeBeliefs(text)
+	if err != nil {
+		return nil, badinput.Errorf("--beliefs: %s: %w; remove it to begin without", r.Beliefs, err)
+	}
+	return b, nil
 }
 
 // play runs the agent, and the references beside it.
@@ -240,6 +266,7 @@ type watch struct {
 	log        *runlog.Writer // nil: none
 	agent      *agent.Agent
 	control    *agent.Control
+	beliefs    *agent.Beliefs // to begin with; nil: none
 	references *references
 	history    history
 	tally      tally
@@ -256,6 +283,7 @@ type watch struct {
 func (w *watch) run(v view) error {
 	policy, simulator, control := w.setup.start()
 	w.agent, w.control = policy, control
+	control.Adopt(w.beliefs)
 	w.before = make([]int, len(w.setup.cluster.Nodes))
 	for range w.setup.rounds {
 		if w.round.Plan.Sizes != nil {
@@ -315,6 +343,16 @@ func (w *watch) save(r *Cmd, format, file string) error {
 		}
 		if err == nil {
 			w.app.Log.Info().Str("file", file).Str("format", format).Msg("sizes of the simulated nodes written")
+		}
+		errs = append(errs, err)
+	}
+	if r.Beliefs != "" {
+		text, err := w.control.Beliefs().Encode()
+		if err == nil {
+			err = renameio.WriteFile(r.Beliefs, text, 0o644)
+		}
+		if err == nil {
+			w.app.Log.Info().Str("file", r.Beliefs).Msg("beliefs written")
 		}
 		errs = append(errs, err)
 	}

@@ -84,3 +84,33 @@ func TestClip(t *testing.T) {
 		}
 	}
 }
+
+// A run that begins with what another learnt on the same nodes is the quicker one, and says what is wrong with a file.
+func TestBeliefs(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "run.beliefs")
+	var seconds [2]float64
+	for i := range seconds {
+		r := smallRun(6)
+		r.JSON, r.Beliefs, r.Quorum = true, path, "all"
+		out, err := inProcess(t, t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var d document
+		if err := json.Unmarshal([]byte(out), &d); err != nil {
+			t.Fatal(err)
+		}
+		seconds[i] = d.Results[0].RoundTime
+	}
+	if seconds[1] > 0.99*seconds[0] {
+		t.Errorf("rounds of %.3f s without and %.3f s with beliefs", seconds[0], seconds[1])
+	}
+	if err := os.WriteFile(path, []byte("something else"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := smallRun(6)
+	r.Beliefs = path
+	if _, err := inProcess(t, t.Context(), r); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "remove it") {
+		t.Error(err)
+	}
+}
