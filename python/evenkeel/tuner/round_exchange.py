@@ -30,9 +30,10 @@ class Past:
 
 
 _EXCHANGING = 0.2  # share of a round's time that the exchange of gradients takes where it matters whose link is slow
-_UNEVEN = 1.5  # the slowest rank's time over the mean, and over that of the rounds before, from which the ranks wait for new sizes
-_USUAL = 0.1  # rate of the moving average of that
-_PATIENCE = 0.2  # share of the time lost to the slowest rank that they wait at most
+_USUAL = 0.1  # rate of the moving average of the time that is lost to the slowest rank
+_WORTH = 0.1  # share of what a round lost beyond that, which waiting for new sizes may take
+_PATIENCE = 0.2  # share of it that the ranks wait at most
+_FORGOTTEN = 0.1  # share by which what waiting took counts less after each round without
 _PROBING = 0.02  # share of the time in which links are measured, at most
 
 
@@ -54,7 +55,8 @@ class RoundExchange:
         self._timed: tuple[Any, Any] | None = None  # events at begin and end of the round before
         self._untimed: Past | None = None  # the round whose times come with the next vector
         self._waited = self._gap = 0.0  # seconds for the loader in the round before, and in which the device had nothing to do before this one
-        self._usual, self._lost = 1.0, 0.0  # the slowest rank's time over the mean, moving average; seconds that an uneven round lost, just before
+        self._usual = self._lost = 0.0  # seconds that rounds lose to the slowest rank; those that the one before lost beyond
+        self._price = self._told = 0.0  # seconds that waiting for sizes took last; of these for telling the other ranks
         self._norm: torch.Tensor | None = None  # of the gradient of the round before, where vectors are read late
         self._probe, self._probe_after, self._link = False, 0.0, 0.0  # links are to be measured, not before then; seconds for a message
         self.pauses = Pauses()
@@ -206,21 +208,28 @@ class RoundExchange:
                 self._measure_link()
 
     def _awaited(self, past: Past) -> client.Plan | None:
-        """The sizes by this round, if it or the one before was uneven as few are, and no loader has drawn the next one. Otherwise they come with the next
-        vector, and one more round is as uneven. All ranks judge alike, by the same numbers."""
+        """The sizes by this round, where it or the one before lost so much more than others that they are worth waiting for, and no loader has drawn the
+        next one. Otherwise they come with the next vector, and one more round is as uneven. All ranks judge alike, by the same numbers."""
         times = [d.seconds + d.input for d in past.did if d.samples]
-        slowest, mean = max(times, default=0.0), sum(times) / max(len(times), 1)
-        ratio = slowest / (mean or 1.0)
-        before, self._lost = self._lost, slowest - mean if ratio >= _UNEVEN * self._usual else 0.0
-        self._usual += _USUAL * (ratio - self._usual)
-        if not (lost := max(before, self._lost)) or max(d.drawn for d in past.did) > past.number:
+        lost = max(times, default=0.0) - sum(times) / max(len(times), 1)
+        before, self._lost = self._lost, lost - self._usual
+        self._usual += _USUAL * (lost - self._usual)
+        lost = max(before, self._lost)
+        if lost <= 0 or _WORTH * lost < self._price or max(d.drawn for d in past.did) > past.number:
+            self._price *= 1 - _FORGOTTEN
             return None
         began = self._clock()
         if isinstance(self._client, client.Client):  # on rank 0
             self._client.decided(_PATIENCE * lost)
-        dist.broadcast(self._vector.pack(Did(), self._news.take()), dist.get_global_rank(self.group, 0), self.group)
-        self.spent -= self._clock() - began
-        return round_vector.unpack(self._vector.values, self.ranks)[1]
+        decided = self._clock()
+        price = Did(seconds=decided - began + self._told) if self.rank == 0 else Did()
+        dist.broadcast(self._vector.pack(price, self._news.take()), dist.get_global_rank(self.group, 0), self.group)
+        now = self._clock()
+        self._told = now - decided
+        self.spent -= now - began
+        did, plan, _ = round_vector.unpack(self._vector.values, self.ranks)
+        self._price = did[0].seconds
+        return plan
 
     def _measure_link(self) -> None:
         began = self._clock()

@@ -8,7 +8,7 @@
             optimizer.step(); optimizer.zero_grad()
 
 The gradient is the mean over the samples of all ranks, however they are split. Without EVENKEEL_URL the ranks find their sizes by themselves, in
-proportion to their paces (local.py). Steps do not wait for the service: rank 0 has a thread for it.
+proportion to their paces (local.py). Rank 0 has a thread for the service, and steps wait for it only where that saves time (round_exchange.py).
 """
 
 import contextlib
