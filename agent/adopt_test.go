@@ -1,14 +1,12 @@
 package agent
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"slices"
 	"testing"
 
 	"evenkeel/cluster"
-	"evenkeel/cluster/sim"
 	"evenkeel/internal/agenttest"
 )
 
@@ -175,53 +173,6 @@ func TestAdoptForgetsWork(t *testing.T) {
 	}
 	if got, want := first(fresh), first(nil); !slices.Equal(got, want) {
 		t.Errorf("of nothing measured %v, want %v", got, want)
-	}
-}
-
-// What a job learnt before its restart saves time in the first rounds after it, on the same simulated nodes, and costs little where the nodes are others.
-func TestRestartedJobIsAhead(t *testing.T) {
-	after := func(conditions string, seed, now uint64, adopts bool) (few, many float64) {
-		c := agenttest.HeldOut16(t)
-		s := sim.New(c, agenttest.Conditions(t, conditions), seed)
-		old := &Control{Cluster: c, Runner: s, Policy: embeddedPolicy(t).NewAgent(c, agenttest.Speed)}
-		for range 100 {
-			if _, err := old.Round(context.Background()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if now != seed {
-			s = sim.New(c, agenttest.Conditions(t, conditions), now)
-		}
-		ctl := &Control{Cluster: c, Runner: s, Policy: embeddedPolicy(t).NewAgent(c, agenttest.Speed)}
-		if adopts {
-			ctl.Adopt(old.Beliefs())
-		}
-		for k := range 100 {
-			r, err := ctl.Round(context.Background())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if many += r.Report.Wait.Seconds(); k < 15 {
-				few += r.Report.Wait.Seconds()
-			}
-		}
-		return few, many
-	}
-	for conditions, least := range map[string][2]float64{"steady": {1.02, 1.005}, "drift": {1.01, 1.004}, "interference": {1.02, 1.005}} {
-		few, many, wrong := 0.0, 0.0, 0.0
-		for seed := range uint64(8) {
-			a, b := after(conditions, seed, seed, false)
-			x, y := after(conditions, seed, seed, true)
-			few += a / x / 8
-			many += b / y / 8
-			_, b = after(conditions, seed, seed+100, false)
-			_, y = after(conditions, seed, seed+100, true)
-			wrong += b / y / 8
-		}
-		t.Logf("%s: %.3f times as fast over 15 rounds, %.4f over 100; where the nodes are others, %.4f over 100", conditions, few, many, wrong)
-		if few < least[0] || many < least[1] || wrong < 0.99 {
-			t.Errorf("%s: %.3f, %.4f, %.4f", conditions, few, many, wrong)
-		}
 	}
 }
 
