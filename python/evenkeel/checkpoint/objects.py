@@ -41,6 +41,7 @@ class Job(Restoring):
         self._old = None  # the file before, locked until it is replaced
         self._pending = None  # a step committed here that may not be durable on all ranks yet
         self._objects = {}
+        self._forms = self._mine = self._same = self._table = None  # of the newest tensors: name, type and shape, entries of this rank's and of those that are alike
         self._interval, self.interval = Interval(budget), 1  # steps between saves: the longest of all ranks
         self._since, self._stepped, self._begun, self._flying, self._took = 0, None, False, False, None
 
@@ -248,11 +249,15 @@ class Job(Restoring):
     def _plan(self, objects):
         """This rank's tensors by name, all other state as bytes, whether a new file is needed, and a digest of what all ranks must have alike."""
         plan = Plan(objects)
-        entries = layout.describe(plan.named)[0]
-        alike = [e for e in entries if e.kind != layout.BUFFER] if self.ranks > 1 else []
-        digest = layout.hash64(layout.encode_table(e._replace(offset=0) for e in alike) + b"".join(layout.sample(plan.named[e.name][0]) for e in alike if e.kind == PARAMETER))
-        mine = set(stripe(entries, self.ranks)[self.rank])
-        return {n: t for n, t in plan.named.items() if n in mine}, plan.blob(), self._differs({e.name: e for e in entries if e.name in mine}), digest
+        forms = [(n, type(t), t.dtype, t.shape, t.layout, kind) for n, (t, kind) in plan.named.items()]
+        if forms != self._forms:  # it seldom changes, and takes as long as the rest
+            entries = layout.describe(plan.named)[0]
+            mine = set(stripe(entries, self.ranks)[self.rank])
+            self._mine = {e.name: e for e in entries if e.name in mine}
+            self._same = [e for e in entries if e.kind != layout.BUFFER] if self.ranks > 1 else []
+            self._table, self._forms = layout.encode_table(e._replace(offset=0) for e in self._same), forms
+        digest = layout.hash64(self._table + b"".join(layout.sample(plan.named[e.name][0]) for e in self._same if e.kind == PARAMETER))
+        return {n: t for n, t in plan.named.items() if n in self._mine}, plan.blob(), self._differs(self._mine), digest
 
     def _differs(self, now):
         """Whether a new file is needed, because there is none or because tensors appeared, disappeared or changed. A changed parameter is an error."""

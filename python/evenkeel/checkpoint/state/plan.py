@@ -26,8 +26,9 @@ def contents(module):
         state = module.state_dict(keep_vars=True)
     except TypeError:  # an override without arguments
         state = module.state_dict()
-    there, own = {id(v) for v in state.values()}, {id(t) for t in (*module.parameters(), *module.buffers())}
-    return [(n, b) for n, b in module.named_buffers() if id(b) in there], {n: v for n, v in state.items() if id(v) not in own}
+    buffers = list(module.named_buffers())
+    there, own = {id(v) for v in state.values()}, {id(t) for t in (*module.parameters(), *(b for _, b in buffers))}
+    return [(n, b) for n, b in buffers if id(b) in there], {n: v for n, v in state.items() if id(v) not in own}
 
 
 def by_parameter(o):
