@@ -271,6 +271,34 @@ class TestGradients(Ranks):
             self.assertEqual([x["samples"] for x in service.reports[1]["ranks"]], [6, 2] if late else [4, 4])
             self.assertEqual([x["samples"] for x in service.reports[6]["ranks"]], [6, 2])
 
+    def test_waiting_must_pay(self):
+        """Where sizes stay though rounds are uneven, the ranks soon wait no more than that is worth, until rounds lose more than they did."""
+        self.serve(lambda reports, _: ([4, 4],))
+
+        def child(rank, port):
+            clock, waited, number = Clock(), [], 0
+            job = Job(rank, 2, port, clock=clock)
+
+            def decided(c, seconds):
+                assert number in (1, 31) or seconds >= 0.1, seconds  # twice what it takes
+                waited.append(number)
+                clock.now += 0.05
+
+            with mock.patch.object(client.Client, "decided", decided):
+                loader = job.loader(global_batch=8)
+                for _ in range(2):
+                    for x, y, _ in job.tuner.steps(loader):
+                        clock.now += (3.0 if number < 30 else 9.0) if rank else 1.0
+                        cross_entropy(job.ddp(x), y).backward()
+                        job.step()
+                        number += 1
+            if rank == 0:
+                early, late = [n for n in waited if n < 30], [n for n in waited if n >= 30]
+                assert early == list(range(1, 9)) and late == list(range(31, 50)), waited
+            job.tuner.close()
+
+        self.run_(2, child)
+
     def test_no_python_in_threads_of_the_all_reduce(self):
         """One that is at work when the interpreter ends takes the whole process with it, by an abort, at the end of a good job."""
         service = self.serve(lambda reports, _: ([5, 3],))
