@@ -18,7 +18,7 @@ def partition(costs, speeds, counts="equal", *, micro_batches=1, sizes=None, mem
     speeds         one per rank, above 0
     counts         "equal": all ranks have equally many micro-batches and wait for one another after each, as under FSDP. The time of the batch is the
                    sum over micro-batches of the slowest rank. "free": ranks wait at the end only, as under DDP with no_sync. The time is that of the
-                   slowest rank, and ranks may differ in their micro-batches
+                   slowest rank, and ranks may differ in their micro-batches. "samples": one micro-batch a rank, of equally many samples
     micro_batches  of a rank; more where the memory needs them, and with "free" fewer where it does not
     sizes, memory  what each sample takes of the memory (default: 1), and the most of a micro-batch: a number, or one per rank
     padded         a micro-batch costs and takes its number of samples times its largest sample; else the sum of its samples
@@ -57,8 +57,8 @@ class _Batch:
     """Micro-batch k of rank r is bin k*ranks + r. A unit is what ranks wait for: a bin if counts are equal, else a rank. A slot has a unit of each rank."""
 
     def __init__(self, costs, speeds, counts, steps, sizes, memory, padded, fixed, exchange):
-        if counts not in ("equal", "free"):
-            raise ValueError(f"counts {counts!r}: must be equal or free")
+        if counts not in ("equal", "free", "samples"):
+            raise ValueError(f"counts {counts!r}: must be equal, free or samples")
         if steps < 1 or not 0 <= fixed < math.inf:
             raise ValueError(f"micro_batches {steps}, fixed {fixed}: give a whole number from 1, and a number from 0")
         self.c, self.v = _numbers(costs, "costs", True, "sample"), _numbers(speeds, "speeds", False, "rank")
@@ -73,6 +73,10 @@ class _Batch:
             self.m = _numbers(numpy.broadcast_to(memory, self.ranks) if numpy.ndim(memory) == 0 else memory, "memory", False, "rank")
         if len(self.m) != self.ranks:
             raise ValueError(f"memory: {len(self.m)} limits for {self.ranks} ranks")
+        if counts == "samples":
+            if n % self.ranks or steps > 1 or not sizes is memory is exchange is None:
+                raise ValueError(f"counts 'samples': {n} samples for {self.ranks} ranks; give a multiple, and neither micro_batches, sizes, memory nor exchange")
+            self.m[:] = n // self.ranks
         self.free, self.padded, self.fixed, self.least_steps, self.limited = counts == "free", padded, fixed, steps, memory is not None
         self.x = None if exchange is None else _numbers(numpy.broadcast_to(exchange, n) if numpy.ndim(exchange) == 0 else exchange, "exchange", True, "sample")
         if self.x is not None and (padded or len(self.x) != n):
