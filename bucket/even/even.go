@@ -16,6 +16,8 @@ type Options struct {
 	// takes as long as its slowest rank, and ranks may have unequal numbers of micro-batches. Without it all have equally many and wait
 	// after each, as where a model is sharded: the batch takes the sum over micro-batches of the slowest rank.
 	Free bool
+	// Samples: one micro-batch a rank, of equally many samples, whose number is a multiple of the ranks. Without MicroBatches, Sizes, Memory and Exchange.
+	Samples bool
 	// MicroBatches of a rank; more where the memory needs them and, with Free, fewer where it does not. 0: 1.
 	MicroBatches int
 	Sizes        []float64 // what each sample takes of the memory, at least 0; nil: 1
@@ -111,6 +113,8 @@ func newBatch(costs, speeds []float64, o Options) (*batch, error) {
 		return nil, badinput.Errorf("memory: %d limits for %d ranks", len(b.m), ranks)
 	case o.Exchange != nil && (o.Padded || len(o.Exchange) != n):
 		return nil, badinput.Errorf("exchange: %d of them for %d samples; samples that are cut cannot be padded", len(o.Exchange), n)
+	case o.Samples && (n%ranks != 0 || o.Free || o.MicroBatches > 1 || o.Sizes != nil || o.Memory != nil || o.Exchange != nil):
+		return nil, badinput.Errorf("counts of samples: %d samples for %d ranks; give a multiple, and neither free counts, micro-batches, sizes, memory nor exchange", n, ranks)
 	case o.MicroBatches < 0 || !(o.Fixed >= 0) || math.IsInf(o.Fixed, 0):
 		return nil, badinput.Errorf("micro-batches %d, fixed %v: must not be below 0", o.MicroBatches, o.Fixed)
 	}
@@ -124,6 +128,9 @@ func newBatch(costs, speeds []float64, o Options) (*batch, error) {
 				return nil, badinput.Errorf("%s: %s %d has %v; must be a number %s 0", f.name, f.of, i, x, map[bool]string{true: "from", false: "above"}[f.zero])
 			}
 		}
+	}
+	if o.Samples {
+		b.m = slices.Repeat([]float64{float64(n / ranks)}, ranks)
 	}
 	if n > 0 {
 		bins := float64(n) + float64(ranks)*float64(max(1, o.MicroBatches))

@@ -34,7 +34,7 @@ type vector struct {
 }
 
 func (v vector) options() Options {
-	return Options{v.Counts == "free", v.Micro, v.Sizes, v.Memory, v.Padded, v.Fixed, v.Exchange}
+	return Options{v.Counts == "free", v.Counts == "samples", v.Micro, v.Sizes, v.Memory, v.Padded, v.Fixed, v.Exchange}
 }
 
 // ranksOf are the ranks of each sample.
@@ -104,6 +104,9 @@ func check(t interface{ Fatalf(string, ...any) }, parts [][][]int, costs []float
 	for r, p := range parts {
 		if !o.Free && len(p) != len(parts[0]) || len(p) < o.MicroBatches && !o.Free {
 			t.Fatalf("rank %d has %d micro-batches, rank 0 %d", r, len(p), len(parts[0]))
+		}
+		if each := len(costs) / len(parts); o.Samples && (len(p) > 1 || len(slices.Concat(p...)) != each) {
+			t.Fatalf("rank %d has %v, not %d samples", r, p, each)
 		}
 		for _, m := range p {
 			bins++
@@ -206,6 +209,13 @@ func TestVectors(t *testing.T) {
 		// The cost is lost beside the fixed one; a rank that holds no sample.
 		all = append(all, vector{Costs: []float64{0, 1.8e-12}, Speeds: []float64{1}, Counts: "equal", Micro: 1, Padded: true, Fixed: 1},
 			vector{Costs: []float64{3, 2, 2}, Speeds: []float64{1, 1}, Counts: "equal", Micro: 1, Sizes: []float64{3, 2, 2}, Memory: []float64{1e-6, 4}})
+		for k := range 8 {
+			v := vector{Speeds: [][]float64{{1, 1, 1, .5}, {1, 1, .4, .4}}[k%2], Counts: "samples", Micro: 1, Padded: k == 5, Fixed: float64(k / 6), Costs: []float64{}}
+			for range 4 * []int{0, 1, 2, 5, 8, 16, 16, 25}[k] {
+				v.Costs = append(v.Costs, math.Round(100*math.Exp(r.NormFloat64()))/8)
+			}
+			all = append(all, v)
+		}
 		for k, v := range all {
 			parts, err := Partition(v.Costs, v.Speeds, v.options())
 			if err != nil {
@@ -229,7 +239,7 @@ func TestVectors(t *testing.T) {
 	if err := json.Unmarshal(data, &all); err != nil {
 		t.Fatal(err)
 	}
-	if len(all) < 79 {
+	if len(all) < 87 {
 		t.Fatalf("%d cases", len(all))
 	}
 	for k, v := range all {
@@ -253,13 +263,16 @@ func TestProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		costs := rapid.SliceOfN(rapid.OneOf(rapid.Just(0.0), rapid.Float64Range(0, 10), apart), 0, 40).Draw(t, "costs")
 		speeds := rapid.SliceOfN(rapid.OneOf(rapid.SampledFrom([]float64{.5, 1}), rapid.Float64Range(.1, 3), apart), 1, 5).Draw(t, "speeds") // some alike, which differ in memory
-		o := Options{Free: rapid.Bool().Draw(t, "free"), MicroBatches: rapid.IntRange(0, 4).Draw(t, "micro"), Padded: rapid.Bool().Draw(t, "padded"), Fixed: rapid.OneOf(rapid.Float64Range(0, 3), apart).Draw(t, "fixed")}
-		if rapid.Bool().Draw(t, "limited") {
+		o := Options{Samples: rapid.Bool().Draw(t, "samples"), Free: rapid.Bool().Draw(t, "free"), MicroBatches: rapid.IntRange(0, 4).Draw(t, "micro"), Padded: rapid.Bool().Draw(t, "padded"), Fixed: rapid.OneOf(rapid.Float64Range(0, 3), apart).Draw(t, "fixed")}
+		if o.Samples {
+			o.Free, o.MicroBatches, costs = false, 1, costs[:len(costs)/len(speeds)*len(speeds)]
+		}
+		if !o.Samples && rapid.Bool().Draw(t, "limited") {
 			o.Sizes = rapid.SliceOfN(rapid.Float64Range(0, 5), len(costs), len(costs)).Draw(t, "sizes")
 			o.Memory = rapid.SliceOfN(rapid.Float64Range(1e-6, 20), len(speeds), len(speeds)).Draw(t, "memory")
 			o.Memory[len(speeds)-1] = 5 // each sample fits one rank at least
 		}
-		if !o.Padded && rapid.Bool().Draw(t, "cut") {
+		if !o.Samples && !o.Padded && rapid.Bool().Draw(t, "cut") {
 			o.Exchange = rapid.SliceOfN(rapid.Float64Range(0, 2), len(costs), len(costs)).Draw(t, "exchange")
 		}
 		parts, err := Partition(costs, speeds, o)
@@ -366,7 +379,7 @@ func twin(costs, speeds []float64, o Options) float64 {
 		if i == len(costs) {
 			for _, p := range parts {
 				for _, m := range p {
-					if len(m) == 0 && !o.Free {
+					if len(m) == 0 && !o.Free || o.Samples && len(m) != len(costs)/ranks {
 						return
 					}
 				}
@@ -389,13 +402,16 @@ func twin(costs, speeds []float64, o Options) float64 {
 // No division of few samples is much longer than the shortest of all, and few are longer at all.
 func TestTwin(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
-	for _, o := range []Options{{}, {Free: true}, {MicroBatches: 2}, {MicroBatches: 2, Padded: true}, {Padded: true, Fixed: .5}, {Free: true, Padded: true, MicroBatches: 2}} {
+	for _, o := range []Options{{}, {Free: true}, {MicroBatches: 2}, {MicroBatches: 2, Padded: true}, {Padded: true, Fixed: .5}, {Free: true, Padded: true, MicroBatches: 2}, {Samples: true}} {
 		sum, worst, cases := 0.0, 0.0, 60
 		for k := range cases {
 			speeds := [][]float64{{1, 1}, {1, .5}, {1.7, 1}}[k%3]
 			costs := make([]float64, 7)
 			for i := range costs {
 				costs[i] = math.Exp(r.NormFloat64())
+			}
+			if o.Samples {
+				costs = costs[1:]
 			}
 			parts, err := Partition(costs, speeds, o)
 			if err != nil {
@@ -504,10 +520,19 @@ func TestBadInput(t *testing.T) {
 		"cannot be padded": func() ([][][]int, error) {
 			return Partition([]float64{1}, []float64{1}, Options{Exchange: []float64{1}, Padded: true})
 		},
+		"7 samples for 2 ranks": func() ([][][]int, error) {
+			return Partition(make([]float64, 7), []float64{1, 1}, Options{Samples: true})
+		},
 		"micro-batches -1": func() ([][][]int, error) { return Partition(nil, []float64{1}, Options{MicroBatches: -1}) },
 	} {
 		if parts, err := f(); !badinput.Is(err) || !strings.Contains(err.Error(), words) {
 			t.Errorf("%v, %v; want %q", parts, err, words)
+		}
+	}
+	for _, o := range []Options{{Free: true}, {MicroBatches: 2}, {Sizes: make([]float64, 4)}, {Memory: []float64{9, 9}}, {Exchange: make([]float64, 4)}} {
+		o.Samples = true
+		if _, err := Partition(make([]float64, 4), []float64{1, 1}, o); !badinput.Is(err) || !strings.Contains(err.Error(), "neither free counts, micro-batches, sizes") {
+			t.Errorf("%+v: %v", o, err)
 		}
 	}
 }

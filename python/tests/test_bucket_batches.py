@@ -1,6 +1,7 @@
 """Random global batches of a fixed size, divided by cost and speed: with few samples, as unsharded and as sharded models need them."""
 
 import dataclasses
+import importlib.util
 import json
 import os
 import sys
@@ -9,10 +10,11 @@ import unittest
 import unittest.mock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [HERE, os.path.join(HERE, "..")]
+sys.path[:0] = [HERE, os.path.join(HERE, ".."), os.path.join(HERE, "..", "..", "experiments", "bucket")]
 
 try:
     import bucket_job
+    import even
     import numpy
     import processes
     import torch
@@ -47,7 +49,7 @@ class TestPartition(unittest.TestCase):
         """Go reads the same file and must divide alike."""
         with open(os.path.join(HERE, "..", "..", "internal", "vectors", "bucket-partition.json")) as f:
             cases = json.load(f)
-        self.assertGreaterEqual(len(cases), 79)
+        self.assertGreaterEqual(len(cases), 87)
         for k, v in enumerate(cases):
             parts = partition(v["costs"], v["speeds"], v["counts"], micro_batches=v["micro_batches"], sizes=v["sizes"], memory=v["memory"], padded=v["padded"], fixed=v["fixed"],
                               exchange=v["exchange"])
@@ -64,9 +66,11 @@ class TestPartition(unittest.TestCase):
 
     def test_bad(self):
         for words, args, more in (("sample 1 has nan", ([1, float("nan")], [1]), {}), ("sample 0 has -1", ([-1], [1]), {}), ("rank 1 has 0", ([1], [1, 0]), {}),
-                                  ("one per rank", ([1], []), {}), ("sizes: 1 of them", ([1, 2], [1]), {"sizes": [1]}), ("equal or free", ([1], [1], "some"), {}),
+                                  ("one per rank", ([1], []), {}), ("sizes: 1 of them", ([1, 2], [1]), {"sizes": [1]}), ("equal, free or samples", ([1], [1], "some"), {}),
                                   ("sample 1 takes 3", ([1, 2], [1]), {"sizes": [1, 3], "memory": 2}), ("memory: 1 limits", ([1], [1, 1]), {"memory": [1]}),
-                                  ("micro_batches 0", ([1], [1]), {"micro_batches": 0}), ("costs up to 1e.308 by speeds from 0.1", ([1, 1e308], [1, .1]), {}),
+                                  ("micro_batches 0", ([1], [1]), {"micro_batches": 0}),
+                                  ("3 samples for 2 ranks", ([1] * 3, [1, 1], "samples"), {}),
+                                  *(("neither micro_batches, sizes", ([1] * 4, [1, 1], "samples"), {k: v}) for k, v in (("micro_batches", 2), ("sizes", [1] * 4), ("memory", 9), ("exchange", 1))), ("costs up to 1e.308 by speeds from 0.1", ([1, 1e308], [1, .1]), {}),
                                   ("costs up to 1 by speeds from 1e-310", ([1], [1e-310]), {}), ("costs up to 1 by", ([1], [1, 1]), {"fixed": 1e308})):
             with self.assertRaisesRegex(ValueError, words):
                 partition(*args, **more)
@@ -177,7 +181,7 @@ class TestBatchLoader(unittest.TestCase):
                                      ("sample 2 takes 4.5, and a micro-batch of each of so many ranks holds 4", [1, 1, 9, 1], {"ranks": 3, "memory": 4, "packed": True, "exchange": lambda n: n}),
                                      ("speeds: 2 of them", [1] * 4, {"speeds": [1, 2]}), ("rank 0 has 0", [1] * 4, {"speeds": [0]}), ("batch_size", [1] * 4, {"batch_size": 2}),
                                      ("in_order", [1] * 4, {"in_order": False}), ("rank 1 holds 4, less than the shortest sample, 5", [5, 6, 7, 8], {"ranks": 3, "memory": [9, 4, 8]}),
-                                     ("equal or free", [1] * 4, {"counts": "even"}), ("global_batch 0", [1] * 4, {"global_batch": 0})):
+                                     ("equal, free or samples", [1] * 4, {"counts": "even"}), ("global_batch 0", [1] * 4, {"global_batch": 0})):
             with self.assertRaisesRegex(ScheduleError, words):
                 BatchLoader(range(4), lengths, **{"global_batch": 2, "rank": 0, "ranks": 1, **more})
         loader = BatchLoader(range(4), [1, 2, 3, 4], 2, rank=0, ranks=1)
@@ -499,6 +503,57 @@ class TestLhotse(unittest.TestCase):
         self.assertEqual(sorted(c.id for own in heard for c in own), sorted(c.id for c in cuts))
         seconds = [sum(c.duration for c in own) for own in heard]
         self.assertAlmostEqual(seconds[1] / seconds[0], .5, delta=.02)
+
+
+class TestTrainers(unittest.TestCase):
+    """The lines of docs/guides/bucket.md in the trainers' own code."""
+
+    def test_verl(self):
+        """The batch that its ranks get in equal parts has each sample once, and ranks finish it together; as verl divides it a slow one does not."""
+        if (verl := importlib.util.find_spec("verl")) is None:
+            self.skipTest("no verl: .ci/python installs it")
+        lengths = numpy.random.RandomState(3).lognormal(6.5, 1, 128).clip(16, 8192).astype(int).tolist()
+        for speeds, most, least in (([1] * 4, 1.01, 1), ([1, 1, 1, .5], 1.01, 1.6)):
+            ratios = []
+            for line in None, speeds:
+                parts = even.verl(verl.submodule_search_locations[0], line)(lengths, 4)
+                self.assertEqual(sorted(i for p in parts for m in p for i in m), list(range(128)))
+                self.assertEqual([sum(map(len, p)) for p in parts], [32] * 4)
+                self.assertEqual(len({len(p) for p in parts}), 1)
+                ratios.append(max(sum(even.cost(lengths[i]) for m in p for i in m) / v for p, v in zip(parts, speeds)) / (sum(map(even.cost, lengths)) / sum(speeds)))
+            self.assertLess(ratios[1], most)
+            self.assertGreater(ratios[0], least)
+
+    def test_odb(self):
+        """In its place, after each sample is processed: two ranks' loaders as ODB's guide writes them, and BatchLoader's, with ODB's limit. Each gives every sample once."""
+        try:
+            import odb
+        except ImportError as e:
+            self.skipTest(f"{e}: .ci/python installs it")
+        os.environ["ODB_ITERATOR_STARTUP_JITTER_SEC"] = "0"
+        rows = type("Rows", (list,), {"pop": lambda self: self})()  # torch 2.15 hands its workers a list with the data set, ODB 0.1.2 the data set
+        rows += [{"input_ids": x, "attention_mask": torch.ones_like(x), "own": i} for i, x in enumerate(bucket_job.Texts(LENGTHS))]
+
+        def child(rank, port):
+            dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+            collate = lambda rows: {"input_ids": bucket_job.collate([r["input_ids"] for r in rows]), "own": [r["own"] for r in rows]}
+            sampler = torch.utils.data.DistributedSampler(rows, 2, rank, shuffle=True, drop_last=True)
+            shares = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[:len(rows) // 2 * 2]
+            ways = ((odb.ODBDataLoader(rows, token_budget=400, batch_size=1, sampler=sampler, num_workers=1, prefetch_factor=64, collate_fn=collate), shares.tolist()),
+                    (BatchLoader(rows, None, 40, memory=400, num_workers=1, collate_fn=collate), range(len(rows))))
+            for way, due in ways:
+                own, counts = [], 0
+                for b in way:
+                    b = getattr(b, "data", b)
+                    self.assertLessEqual(b["input_ids"].numel(), 400)
+                    own, counts = own + b["own"], counts + 1
+                everyone = [None] * 2
+                dist.all_gather_object(everyone, (own, counts))
+                self.assertEqual(len({n for _, n in everyone}), 1)
+                self.assertEqual(sorted(sum((o for o, _ in everyone), [])), sorted(due))
+            dist.barrier()
+
+        processes.run(self, 2, child)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import math
 import sys
+from math import floor
 
 import numpy
 
@@ -18,7 +19,7 @@ def partition(costs, speeds, counts="equal", *, micro_batches=1, sizes=None, mem
     speeds         one per rank, above 0
     counts         "equal": all ranks have equally many micro-batches and wait for one another after each, as under FSDP. The time of the batch is the
                    sum over micro-batches of the slowest rank. "free": ranks wait at the end only, as under DDP with no_sync. The time is that of the
-                   slowest rank, and ranks may differ in their micro-batches
+                   slowest rank, and ranks may differ in their micro-batches. "samples": one micro-batch a rank, of equally many samples
     micro_batches  of a rank; more where the memory needs them, and with "free" fewer where it does not
     sizes, memory  what each sample takes of the memory (default: 1), and the most of a micro-batch: a number, or one per rank
     padded         a micro-batch costs and takes its number of samples times its largest sample; else the sum of its samples
@@ -57,8 +58,8 @@ class _Batch:
     """Micro-batch k of rank r is bin k*ranks + r. A unit is what ranks wait for: a bin if counts are equal, else a rank. A slot has a unit of each rank."""
 
     def __init__(self, costs, speeds, counts, steps, sizes, memory, padded, fixed, exchange):
-        if counts not in ("equal", "free"):
-            raise ValueError(f"counts {counts!r}: must be equal or free")
+        if counts not in ("equal", "free", "samples"):
+            raise ValueError(f"counts {counts!r}: must be equal, free or samples")
         if steps < 1 or not 0 <= fixed < math.inf:
             raise ValueError(f"micro_batches {steps}, fixed {fixed}: give a whole number from 1, and a number from 0")
         self.c, self.v = _numbers(costs, "costs", True, "sample"), _numbers(speeds, "speeds", False, "rank")
@@ -73,6 +74,10 @@ class _Batch:
             self.m = _numbers(numpy.broadcast_to(memory, self.ranks) if numpy.ndim(memory) == 0 else memory, "memory", False, "rank")
         if len(self.m) != self.ranks:
             raise ValueError(f"memory: {len(self.m)} limits for {self.ranks} ranks")
+        if counts == "samples":
+            if n % self.ranks or steps > 1 or not sizes is memory is exchange is None:
+                raise ValueError(f"counts 'samples': {n} samples for {self.ranks} ranks; give a multiple, and neither micro_batches, sizes, memory nor exchange")
+            self.m[:] = n // self.ranks
         self.free, self.padded, self.fixed, self.least_steps, self.limited = counts == "free", padded, fixed, steps, memory is not None
         self.x = None if exchange is None else _numbers(numpy.broadcast_to(exchange, n) if numpy.ndim(exchange) == 0 else exchange, "exchange", True, "sample")
         if self.x is not None and (padded or len(self.x) != n):
@@ -213,23 +218,30 @@ class _Batch:
         n, speed, quick = len(self.order), _sum(self.v), sorted(range(self.ranks), key=lambda r: -self.v[r])
         self._c = self.c[self.order].tolist()
         self._s = numpy.maximum.accumulate(self.s[self.order][::-1])[::-1].tolist()  # the largest from there on
-        work = [0.0]
-        for x in reversed(self._c):
-            work.append(work[-1] + x)
-        work.reverse()
-        beam = [(0.0, 0, [])]  # seconds, samples taken, and how many each bin has
-        for left in range(self.steps, 0, -1):
-            found = {}
-            for spent, at, counts in beam:
-                even = (work[at] + self.fixed * self.ranks * left) / (speed * left)
-                alone = (self.fixed + self._c[at]) / self.v[quick[0]] if at < n else 0.0
-                cuts = [self._take(at, max(alone, even * (1 + d / 32)), quick, left * self.ranks) for d in range(-8, 17)] if left > 1 else [self._all(at, quick)]
-                for took, to, new in filter(None, cuts):
-                    if to not in found or spent + took < found[to][0]:
-                        found[to] = spent + took, to, counts + new
-            beam = sorted(found.values(), key=lambda b: (b[0] + _PADDING * work[b[1]] / speed, b[1]))[:_BEAM]
+        self._speed, self._room = self.v.tolist(), self.m.tolist()
+        work, c = numpy.cumsum([0.0, *self._c[::-1]])[::-1], numpy.append(self._c, 0.0)
+        spent, at, counts = numpy.zeros(1), numpy.zeros(1, int), numpy.zeros((1, 0), int)  # seconds, samples taken, and how many each bin has
+        for left in range(self.steps, 1, -1):
+            even = (work[at] + self.fixed * self.ranks * left) / (speed * left)
+            alone = numpy.where(at < n, (self.fixed + c[at]) / self.v[quick[0]], 0.0)
+            durations = numpy.maximum(alone[:, None], even[:, None] * (1 + numpy.arange(-8, 17) / 32)).ravel()
+            of = numpy.repeat(numpy.arange(len(at)), 25)
+            took, to, new = self._takes(at[of], durations, quick, left * self.ranks)
+            took += spent[of]
+            best = numpy.lexsort((took, to))  # stable: of those alike the first
+            best = best[numpy.append(True, numpy.diff(to[best]) > 0)]
+            best = best[numpy.lexsort((to[best], took[best] + _PADDING * work[to[best]] / speed))][:_BEAM]
+            spent, at, counts = took[best], to[best], numpy.hstack([counts[of[best]], new[best]])
+        done = None, math.inf
+        for k, first in enumerate(at.tolist()):
+            # Not where even what is left lasts too long, or more than a duration that does not suffice.
+            least = done[1] * (1 + 1e-6) - spent[k]
+            if done[1] < math.inf and (work[first] / speed > least or self._take(first, least, quick, self.ranks)[1] < n):
+                continue
+            if (found := self._all(first, quick)) and spent[k] + found[0] < done[1]:
+                done = counts[k].tolist() + found[2], spent[k] + found[0]
         cycle, slow = quick * self.steps, [r for r in quick for _ in range(self.steps)]
-        out = [self._dealt(min(done)[2], cycle, False)] if (done := [b for b in beam if b[1] == n]) else []
+        out = [self._dealt(done[0], cycle, False)] if done[0] else []
         for ranks in [cycle, slow] if self.v.min() < self.v.max() else [cycle]:
             if even := self._all(0, ranks):
                 out.append(self._dealt(even[2], ranks, True))
@@ -237,20 +249,49 @@ class _Batch:
 
     def _take(self, at, duration, ranks, bins):
         """The seconds, the end and the counts of a bin of each rank, of up to a duration, of the samples from a place on, of which there are as many bins to fill."""
-        c, s, n, took, counts = self._c, self._s, len(self._c), 0.0, []
-        for i, r in enumerate(ranks):
-            count = 0
-            if at < n:
-                spare, room = n - at - (bins - i - 1), max(0.0, self.v[r] * duration - self.fixed)  # the others get one at least
-                count = n if c[at] * n <= room else math.floor(room / c[at] + _ROUNDING)
-                count = max(1, min(count, spare))
-                if s[at] * count > self.m[r]:
-                    count = math.floor(self.m[r] / s[at] + _ROUNDING)
-                if count:
-                    took = max(took, (self.fixed + count * c[at]) / self.v[r])
+        c, s, n, took, counts, fixed, pace, most = self._c, self._s, len(self._c), 0.0, [], self.fixed, self._speed, self._room
+        for r in ranks:
+            bins -= 1
+            if at == n:
+                counts += [0] * (len(ranks) - len(counts))
+                break
+            each, speed, room = c[at], pace[r], most[r]
+            spare = speed * duration - fixed
+            if each * n <= spare or not each:
+                count = n
+            else:
+                count = floor(spare / each + _ROUNDING) if spare > 0.0 else 0
+            if count > n - at - bins:  # the others get one at least
+                count = n - at - bins
+            if count < 1:
+                count = 1
+            if s[at] * count > room:
+                count = floor(room / s[at] + _ROUNDING)
+            if count:
+                last = (fixed + count * each) / speed
+                if last > took:
+                    took = last
             counts.append(count)
             at += count
         return took, at, counts
+
+    def _takes(self, at, durations, ranks, bins):
+        """As _take, of many places and durations at once."""
+        n, took, counts = len(self._c), numpy.zeros(len(at)), []
+        c, s = numpy.append(self._c, 0.0), numpy.append(self._s, 0.0)
+        for r in ranks:
+            bins -= 1
+            each, room = c[at], numpy.maximum(0.0, self._speed[r] * durations - self.fixed)
+            with numpy.errstate(divide="ignore", invalid="ignore"):
+                count = numpy.where(each * n <= room, n, numpy.floor(room / each + _ROUNDING))
+            count = numpy.maximum(1, numpy.minimum(count, n - at - bins))
+            if (full := (size := s[at]) * count > self._room[r]).any():
+                count[full] = numpy.floor(self._room[r] / size[full] + _ROUNDING)
+            count[at == n] = 0
+            took = numpy.maximum(took, numpy.where(count > 0, (self.fixed + count * each) / self._speed[r], 0.0))
+            counts.append(count.astype(int))
+            at = at + counts[-1]
+        return took, at, numpy.stack(counts, 1)
 
     def _all(self, at, ranks):
         """As _take, by the shortest duration that leaves no sample."""
@@ -308,21 +349,27 @@ class _Batch:
         slot = numpy.arange(units) // self.ranks
         bin_of, end, rank = numpy.full(n, -1), numpy.array(self.wide) == 1, numpy.empty(n, int)
         rank[self.order] = numpy.arange(len(self.order))
+        limited, speeds, place = bool(numpy.isfinite(self.m).any()), _sum(self.v), rank.tolist()
         number, load, used, tops = numpy.zeros(bins, int), numpy.zeros(bins), numpy.zeros(bins), numpy.zeros((2, 2, bins))  # tops: of costs and sizes, the two largest
-        time = numpy.zeros(units)
+        time, weighed = numpy.zeros(units), ((self.c.tolist(), load), (self.s.tolist(), used))[:1 + limited]
 
         def weigh(b):
             m = self.members[b]
             bin_of[m], number[b] = b, len(m)
             if self.padded and m:  # only the first and the last of a bin in order may move: others between do no better
                 end[m] = False
-                end[[min(m, key=rank.__getitem__), max(m, key=rank.__getitem__)]] = True
-            load[b], used[b] = self._price(m, self.c), self._price(m, self.s)
-            for k, x in enumerate((self.c, self.s)):
-                tops[k, :, b] = (sorted((x[i] for i in m), reverse=True) + [0.0, 0.0])[:2]
+                end[[min(m, key=place.__getitem__), max(m, key=place.__getitem__)]] = True
+            if not self.padded:
+                load[b], used[b] = self._price(m, self.c), self._price(m, self.s)
+                return
+            for k, (x, total) in enumerate(weighed):
+                tops[k, :, b] = two = (sorted((x[i] for i in m), reverse=True) + [0.0, 0.0])[:2]
+                total[b] = len(m) * two[0]
 
         def clock(u):
-            time[u] = _sum(numpy.array([(self.fixed + load[b]) / self.speed[b] if number[b] else self.held[b] for b in range(u, bins, units) if number[b] or self.held[b]]))
+            time[u] = 0.0
+            for b in range(u, bins, units):
+                time[u] += (self.fixed + load[b]) / self.speed[b] if number[b] else self.held[b]
 
         for b in range(bins):
             weigh(b)
@@ -334,11 +381,13 @@ class _Batch:
         at = idle = 0
         while idle < slots:
             k, at, idle = at, (at + 1) % slots, idle + 1
-            own = range(k * self.ranks, (k + 1) * self.ranks)
-            u = k * self.ranks + int(numpy.argmax(time[own]))
-            most, rest = time[u], numpy.delete(time[own], u - k * self.ranks).max(initial=0.0)
-            if most <= _sum(time[own] * self.v) / _sum(self.v) * (1 + _ENOUGH):
+            own = time[k * self.ranks:(k + 1) * self.ranks].copy()
+            r = int(own.argmax())
+            u, most, work = k * self.ranks + r, float(own[r]), _sum(own * self.v)
+            if most <= work / speeds * (1 + _ENOUGH):
                 continue
+            own[r] = 0.0
+            rest = own.max()
             # Each sample i of the unit, for each sample j of the others, or for none of a bin (j = n).
             i = numpy.concatenate([numpy.array(sorted(self.members[b]), int) for b in range(u, bins, units)])
             i = i[end[i]][:, None]
@@ -349,13 +398,15 @@ class _Batch:
             of = bin_of[i]
             back = numpy.where(j == n, 0, 1)  # samples that come for i
             source, target = self._after(0, load, c, of, i, j, number, tops, back), self._after(0, load, c, to, j, i, number, tops, 1, back)
-            fits = (self._after(1, used, s, of, i, j, number, tops, back) <= self.room[of]) & (self._after(1, used, s, to, j, i, number, tops, 1, back) <= self.room[to])
+            fits = True
+            if limited:
+                fits = (self._after(1, used, s, of, i, j, number, tops, back) <= self.room[of]) & (self._after(1, used, s, to, j, i, number, tops, 1, back) <= self.room[to])
             empty = number[of] + back == 1  # the bin has no sample left
-            fits &= ~empty if not self.free else (sum(number[u::units]) + self.free * self.count[u % self.ranks] + back > 1)
+            fits = fits & (~empty if not self.free else sum(number[u::units]) + self.free * self.count[u % self.ranks] + back > 1)
             old, new = (self.fixed + load[of]) / self.speed[of], numpy.where(empty, 0.0, (self.fixed + source) / self.speed[of])
             here = time[u] - old + new
             there = time[unit[to]] - numpy.where(number[to] > 0, (self.fixed + load[to]) / self.speed[to], 0.0) + (self.fixed + target) / self.speed[to]
-            top = numpy.array([time[slot == q].max() for q in range(slots)])
+            top = time.reshape(slots, self.ranks).max(1)
             same = slot[unit[to]] == k
             longest = numpy.maximum(here, there)
             gain = numpy.where(same, most - numpy.maximum(rest, longest), most - numpy.maximum(rest, here) - numpy.maximum(0.0, there - top[slot[unit[to]]]))
@@ -377,7 +428,7 @@ class _Batch:
             for b in (a, b):
                 weigh(b)
                 clock(unit[b])
-        return _sum(numpy.array([time[slot == q].max() for q in range(slots)]))
+        return _sum(time.reshape(slots, self.ranks).max(1))
 
     def _after(self, which, price, x, b, i, j, number, tops, more, fewer=1):
         """What bins b cost (which = 0) or take (1) without samples i and with samples j; more and fewer: how many come and go."""
