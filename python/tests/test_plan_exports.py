@@ -74,6 +74,12 @@ class Exports(unittest.TestCase):
                     p["stages"][s]["groups"] = [{"device": "cpu%d" % (s % (len(shares) // p.get("chunks", 1))), "first": 0, "count": tensor * len(own), "tensor": tensor, "micro_batches": own}]
                 run_exports.run_torch(self, self.folder, p, export(self.folder, p, "torch"))
 
+    def test_receivers_are_divided_among_tensor_ranks(self):
+        p, exported = plan([0, 2, 5], 2, tensor=2), {}
+        p["stages"][1]["groups"][0].update(count=4, micro_batches=[1, 1])
+        exec(export(self.folder, p, "torch"), exported)
+        self.assertEqual([(to, by, *exported["rows_between"](to, by)) for to in range(2, 6) for by in range(2) if exported["rows_between"](to, by)], [(2, 0, 0), (3, 1, 0), (4, 0, 1), (5, 1, 1)])
+
     def test_deepspeed_pipeline(self):
         """DeepSpeed reads the configuration, PipelineModule takes its stages, and a step of the engine is one of the undivided model."""
         for cuts, ranks, sharding, checkpoint in (([0, 3, 5], 1, "none", False), ([0, 1, 5], 1, "none", True), ([0, 2, 5], 2, "optimizer", False), ([0, 5], 2, "gradients", False)):
