@@ -222,7 +222,7 @@ func (j *Job) lowerBound(ctx context.Context, byWork bool, best float64) float64
 	return least
 }
 
-// starts are the plans to refine: the cheapest, and a few of each other number of stages.
+// starts are the plans to refine: the cheapest, and a few of each other number of stages and spread.
 func (j *Job) starts(plans []*Plan, conditions []*costmodel.Condition, best []search.Candidate) []*Plan {
 	starts := slices.Clone(plans[:min(refined, len(plans))])
 	for _, k := range best {
@@ -232,7 +232,7 @@ func (j *Job) starts(plans []*Plan, conditions []*costmodel.Condition, best []se
 		alike := 0
 		p := j.plan(conditions[k.Condition], k)
 		for _, o := range starts {
-			if len(o.Stages) == len(p.Stages) {
+			if len(o.Stages) == len(p.Stages) && o.spread() == p.spread() {
 				alike++
 			}
 		}

@@ -119,7 +119,7 @@ func alike(catalogue *profile.Catalogue, device string) (text string) {
 
 // level converts the link to a level of a topology.
 func (l Link) level() cluster.Level {
-	v := cluster.Level{Latency: l.Latency.std()}
+	v := cluster.Level{Latency: l.Latency.std(), Start: l.Start.std()}
 	if l.Bandwidth > 0 {
 		v.Rates = []cluster.Rate{{Size: 1, Bandwidth: l.Bandwidth}}
 	}

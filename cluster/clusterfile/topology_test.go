@@ -12,7 +12,7 @@ import (
 const twoKinds = `
 nodes:
   - {device: v100, count: 8, per_machine: 4, memory: 16GiB, inside: 20GB/s, link: 10Gbps, switch: b}
-  - {device: a100, count: 8, per_machine: 8, memory: 40GiB, inside: {latency: 5us, start: 20us, bandwidth: {1MiB: 50GB/s, 64MiB: 200GB/s}}, link: {bandwidth: 25GB/s, latency: 10us}, switch: a}
+  - {device: a100, count: 8, per_machine: 8, memory: 40GiB, inside: {latency: 5us, start: 20us, bandwidth: {1MiB: 50GB/s, 64MiB: 200GB/s}}, link: {bandwidth: 25GB/s, latency: 10us, start: 35us}, switch: a}
 switches:
   - {name: a, bandwidth: 20GB/s, up: top}
   - {name: b, latency: 1ms, start: 40us, up: top}
@@ -44,6 +44,7 @@ func TestTopologyPaths(t *testing.T) {
 	near("over the top", top.Between(1, 0).Seconds(1e9), 3e-3+10e-6+1e9/1.25e9+2e9/4.7e9)
 	near("one switch, not secure", top.Between(1, 1).Seconds(1e9), 1e-3+1e9/1.25e9)
 	near("a collective inside", top.Within(0).Start(), 20e-6)
+	near("a collective over links", top.Between(0, 0).Start(), 35e-6)
 	near("a collective over the top", top.Between(0, 1).Start(), 40e-6)
 	near("either way", top.Between(0, 1).Seconds(1e9), top.Between(1, 0).Seconds(1e9))
 }

@@ -79,10 +79,11 @@ func (s *Share) parse(text string) error {
 }
 
 // Link is a node's network link. In a file it is a bandwidth ("25Gbps", "3GB/s"), or
-// a mapping of bandwidth and latency. The zero value costs no time.
+// a mapping of bandwidth, latency and start. The zero value costs no time.
 type Link struct {
 	Bandwidth float64  // bytes per second; 0: not modelled
 	Latency   Duration // added to every gradient
+	Start     Duration // of a collective, beside its messages; only plans count it
 }
 
 // seconds is the time to deliver a number of bytes.
@@ -102,9 +103,10 @@ func (l *Link) decode(d *decoder, path string, node ast.Node) {
 	m := struct {
 		Bandwidth bandwidth `yaml:"bandwidth"`
 		Latency   Duration  `yaml:"latency"`
+		Start     Duration  `yaml:"start"`
 	}{}
 	d.fields(path, node, reflect.ValueOf(&m).Elem())
-	*l = Link{float64(m.Bandwidth), m.Latency}
+	*l = Link{float64(m.Bandwidth), m.Latency, m.Start}
 }
 
 // bandwidth is in bytes per second.

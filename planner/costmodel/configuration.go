@@ -45,7 +45,7 @@ func (c *Condition) equal(groups []Group) []Group {
 	return all
 }
 
-// configure adds a shape with groups that have shares, if they can run every layer.
+// configure adds a shape with groups that have shares, if they can run some layer.
 func (c *Condition) configure(groups []Group, shape search.Shape) {
 	f := configuration{groups: groups}
 	f.strategies = c.strategies(groups)
@@ -153,8 +153,9 @@ func (c *Condition) strategies(groups []Group) []Strategy {
 	return all
 }
 
-// price fills the costs of all kinds of layers on a configuration; false if some layer runs under no strategy.
-func (c *Condition) price(f *configuration) bool {
+// price fills the costs of all kinds of layers on a configuration; false if none runs under any strategy. Layers of experts may not where others
+// do.
+func (c *Condition) price(f *configuration) (runs bool) {
 	first := map[int32]int{}
 	for l, k := range c.kindOf {
 		if _, ok := first[k]; !ok {
@@ -163,7 +164,6 @@ func (c *Condition) price(f *configuration) bool {
 	}
 	f.costs = make([][]layerCost, len(first))
 	for k, l := range first {
-		runs := false
 		for _, y := range f.strategies {
 			cost := c.layer(f.groups, l, c.MicroBatch, y)
 			if n, _, _ := replicas(f.groups, c.MicroBatch, y, 0); n*c.spread.Context == 1 && y.Sharding != Replicated && slices.Contains(c.options.Shardings, Replicated) {
@@ -173,11 +173,8 @@ func (c *Condition) price(f *configuration) bool {
 			f.costs[k] = append(f.costs[k], cost)
 		}
 		f.dropDominated(f.costs[k])
-		if !runs {
-			return false
-		}
 	}
-	return true
+	return runs
 }
 
 // dropDominated drops a strategy of a layer if another one of the same tensor degree is as good in every number.

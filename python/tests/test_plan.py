@@ -14,7 +14,8 @@ import torch
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from evenkeel.plan import Layout, PlanError, model, profile  # noqa: E402
+from evenkeel.plan import Layout, PlanError, exchange, model, profile  # noqa: E402
+from evenkeel.plan.layout import Place, Strategy  # noqa: E402
 from evenkeel.plan.worker import Worker, order  # noqa: E402
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -195,6 +196,19 @@ class Runs(unittest.TestCase):
                 self.assertEqual((p.returncode, p.stdout), (2, ""), p.stderr)
                 self.assertIn(want, p.stderr)
                 self.assertEqual(len(p.stderr.splitlines()), 1, p.stderr)
+
+    def test_a_pass_of_one_block(self):
+        """By a clock that only its forward passes move."""
+        sizes, clock = model.Sizes(8, 3, 4, 2, 1), [0.0]
+        block = sizes.layers()[1]
+        values = exchange.LayerValues(block, model.initial(block, 1, 0, torch.float64), Strategy("none", False), Place(0, 0, 0, 1, 0, range(0)), None, None, False, 0.1)
+
+        def forward(*args, go=block.forward):
+            clock[0] += 1
+            return go(*args)
+
+        with mock.patch.object(block, "forward", forward), mock.patch("time.perf_counter", lambda: clock[0]):
+            self.assertEqual(profile._passes(sizes, block, values, 1, torch.float64, False, None)[0](), (1, 0, 0, 0))
 
     def test_link_of_what_operations_took(self):
         messages = {"none": (0, 0, 0), "trip": (2, 2, 0), "reduce": (2, 1, 1), "scatter": (1, 0.5, 1), "gather": (1, 0.5, 1)}  # and whole sizes, and starts

@@ -61,13 +61,24 @@ class Exports(unittest.TestCase):
                 run_exports.run_torch(self, self.folder, p, export(self.folder, p, "torch"))
 
     def test_unequal_stages(self):
-        for ranks, shares in ((1, [1, 1]), (2, [1, 3])):
-            p = plan([0, 2, 5], ranks)
-            p["stages"][1]["groups"][0].update(count=2, micro_batches=shares)
-            exported = {}
-            exec(export(self.folder, p, "torch"), exported)
-            with self.assertRaisesRegex(ValueError, "unequal numbers of ranks, or divide samples"):
-                exported["pipeline"](run_exports.layers(5), None)
+        """Stages of other numbers of ranks, shares and tensor degrees than their neighbours'."""
+        for name, shares, tensors, p in (
+            ("1f1b", [[1, 3], [4], [2, 1, 1]], [1, 1, 1], plan([0, 1, 4, 5], 1)),
+            ("zb-h1", [[2, 2], [1, 3]], [2, 1], plan([0, 2, 5], 1, schedule="zb-h1", transfers="overlap")),
+            ("interleaved", [[4], [1, 3]] * 2, [1, 1] * 2, plan([0, 1, 2, 4, 5], 1, schedule="interleaved", chunks=2, transfers="overlap")),
+            ("h-1f1b", [[3, 1], [2, 2]], [1, 1], plan([0, 3, 5], 1, micro_batches=6, schedule="h-1f1b", warmup=[3, 1])),
+        ):
+            with self.subTest(name):
+                p.update(micro_batch=4, global_batch=2 * p["global_batch"])
+                for s, (own, tensor) in enumerate(zip(shares, tensors)):
+                    p["stages"][s]["groups"] = [{"device": "cpu%d" % (s % (len(shares) // p.get("chunks", 1))), "first": 0, "count": tensor * len(own), "tensor": tensor, "micro_batches": own}]
+                run_exports.run_torch(self, self.folder, p, export(self.folder, p, "torch"))
+
+    def test_receivers_are_divided_among_tensor_ranks(self):
+        p, exported = plan([0, 2, 5], 2, tensor=2), {}
+        p["stages"][1]["groups"][0].update(count=4, micro_batches=[1, 1])
+        exec(export(self.folder, p, "torch"), exported)
+        self.assertEqual([(to, by, *exported["rows_between"](to, by)) for to in range(2, 6) for by in range(2) if exported["rows_between"](to, by)], [(2, 0, 0), (3, 1, 0), (4, 0, 1), (5, 1, 1)])
 
     def test_deepspeed_pipeline(self):
         """DeepSpeed reads the configuration, PipelineModule takes its stages, and a step of the engine is one of the undivided model."""

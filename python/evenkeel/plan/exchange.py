@@ -11,6 +11,19 @@ import torch.distributed as dist
 from . import model, tensor
 
 
+def scattered(parts, group):
+    """The sum of this rank's row of parts over the ranks of a group, each of which has a row for every rank. Not every version of gloo has reduce-scatter."""
+    own, works, got = tensor.rank(group), [], []
+    for k in range(len(parts)):
+        got.append(parts[k] if k == own else torch.empty_like(parts[k]))
+        if k != own:
+            peer = dist.get_global_rank(group, k)
+            works += [dist.irecv(got[k], peer, group=group), dist.isend(parts[k], peer, group=group)]
+    for work in works:
+        work.wait()
+    return sum(got)
+
+
 class LayerValues:
     """One layer's weights and gradients on a rank, each in one block of memory. AdamW updates them, without weight decay."""
 
@@ -74,12 +87,7 @@ class LayerValues:
         return values
 
     def _scatter(self):
-        buffer = self._padded(self._buffer())
-        chunks = buffer.view(self.members, -1)
-        # Not every version of gloo has reduce-scatter.
-        for work in [dist.reduce(chunks[k], dist.get_global_rank(self.exchange, k), group=self.exchange, async_op=True) for k in range(self.members)]:
-            work.wait()
-        self.summed += chunks[tensor.rank(self.exchange)]
+        self.summed += scattered(self._padded(self._buffer()).view(self.members, -1), self.exchange)
         self.gradients.zero_()
 
     def _gather(self, own):

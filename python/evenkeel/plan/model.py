@@ -6,7 +6,6 @@ from collections import namedtuple
 
 import torch
 import torch.nn.functional as F
-from torch.utils.checkpoint import checkpoint
 
 from . import tensor
 
@@ -32,6 +31,25 @@ class Embedding:
         elsewhere = (at < 0) | (at >= own)
         x = F.embedding(at.clamp(0, own - 1), p["tokens"]).masked_fill(elsewhere[..., None], 0)
         return tensor.total(x, group) + p["positions"]
+
+
+class Recomputed(torch.autograd.Function):
+    """run(*inputs), computed again in the backward pass, as by Megatron-LM's CheckpointFunction. PyTorch's own takes long even for small layers.
+    weight: one that run uses, or None if an input has gradients."""
+
+    @staticmethod
+    def forward(ctx, run, weight, *inputs):
+        ctx.run = run
+        ctx.save_for_backward(*inputs)
+        return run(*inputs)
+
+    @staticmethod
+    def backward(ctx, dy):
+        inputs = [x.detach().requires_grad_(x.is_floating_point()) for x in ctx.saved_tensors]
+        with torch.enable_grad():
+            y = ctx.run(*inputs)
+        torch.autograd.backward(y, dy)
+        return None, None, *(x.grad for x in inputs)
 
 
 def attend(q, k, v):
@@ -64,7 +82,7 @@ class Block:
         _, h, e, _ = p["query-key-value"].shape
         a = tensor.copy(F.layer_norm(x, (d,), p["norm1"], p["shift1"]), group)
         q, k, v = F.linear(a, p["query-key-value"].reshape(-1, d), p["query-key-value-bias"].reshape(-1)).view(n, t, 3, h, e).permute(2, 0, 3, 1, 4)
-        a = checkpoint(attend, q, k, v, use_reentrant=False, preserve_rng_state=False) if selective else attend(q, k, v)
+        a = Recomputed.apply(attend, None, q, k, v) if selective else attend(q, k, v)
         a = a.transpose(1, 2).reshape(n, t, h * e)
         x = x + tensor.total(a @ p["mix"].reshape(h * e, d), group) + p["mix-bias"]
         a = tensor.copy(F.layer_norm(x, (d,), p["norm2"], p["shift2"]), group)

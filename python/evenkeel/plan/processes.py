@@ -29,6 +29,8 @@ def start(main, args, world):
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
     env = {"GLOO_SOCKET_IFNAME": "lo", **os.environ, "WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    import torch._dynamo  # else each process imports it for its first optimizer: seconds
+
     sys.stdout.flush()
     sys.stderr.flush()
     try:  # forked, so that each process has loaded PyTorch

@@ -10,11 +10,12 @@ import torch.distributed as dist
 
 from ..profile import numbers, write
 from . import model, processes, tensor
-from .exchange import LayerValues
+from .exchange import LayerValues, scattered
 from .layout import Place, Strategy
 from .run import DTYPES, sizes
 
 ROUNDS = 5  # of each measurement; their median counts
+CHAIN = 4  # blocks are measured in a row: a pass goes through many layers
 COLUMNS = ("layer", "name", "parameters", "output_bytes", "device", "tensor", "micro_batch", "forward_seconds", "backward_seconds", "update_seconds", "activation_bytes", "selective_seconds", "selective_bytes")
 
 
@@ -102,9 +103,11 @@ def _passes(s, layer, values, b, dtype, last, group):
     targets = model.tokens(s, 0, 0, b)[1]
     dy = torch.randn(b, s.length, s.size, dtype=dtype, generator=torch.Generator().manual_seed(2))
 
-    def forward():
+    def forward(x=x):
         y = layer.forward(values.parameters, x, group)
         return tensor.cross_entropy(y, targets, 1.0 / targets.numel(), group) if last else y
+
+    more = CHAIN - 1 if layer.name == "block" else 0
 
     core = ()
     if layer.name == "block":
@@ -116,6 +119,8 @@ def _passes(s, layer, values, b, dtype, last, group):
     def once():
         t0 = time.perf_counter()
         y = forward()
+        for _ in range(more):
+            y = forward(y)
         t1 = time.perf_counter()
         torch.autograd.backward(y, None if last else dy)
         t2 = time.perf_counter()
@@ -124,7 +129,7 @@ def _passes(s, layer, values, b, dtype, last, group):
         t3 = time.perf_counter()
         with torch.no_grad():
             model.attend(*core) if core else None
-        return t1 - t0, t2 - t1, t3 - t2, time.perf_counter() - t3 if core else 0.0
+        return (t1 - t0) / (1 + more), (t2 - t1) / (1 + more), t3 - t2, time.perf_counter() - t3 if core else 0.0
 
     return once, kept, min(again, kept)
 
@@ -169,8 +174,7 @@ def _link(s, rank, ranks):
             dist.send(x, 0 if own else ranks - 1) if sends else dist.recv(x, 0 if own else ranks - 1)
 
     def scatter(x):
-        for work in [dist.reduce(part, to, group=pair, async_op=True) for part, to in zip(x.view(2, -1), (0, ranks - 1))]:
-            work.wait()
+        scattered(x.view(2, -1), pair)
 
     def gather(x):
         dist.all_gather(list(x.view(2, -1)), x.view(2, -1)[int(own)].clone(), group=pair)

@@ -4,7 +4,6 @@ import time
 
 import torch
 import torch.distributed as dist
-from torch.utils.checkpoint import checkpoint
 
 from . import model, tensor
 from .exchange import LayerValues
@@ -126,7 +125,7 @@ class Worker:
     def _forward(self, x, targets):
         for v in self.layers:
             if v.strategy.checkpoint:
-                x = checkpoint(v.layer.forward, v.parameters, x, v.group, use_reentrant=False, preserve_rng_state=False)
+                x = model.Recomputed.apply(lambda x, v=v: v.layer.forward(v.parameters, x, v.group), next(iter(v.parameters.values())), x)
             else:
                 x = v.layer.forward(v.parameters, x, v.group, v.strategy.selective)
         return x if targets is None else tensor.cross_entropy(x, targets, self.scale, self.groups.tensor)
