@@ -53,6 +53,7 @@ def train(way, speed, path, samples):
         out = base(model=Model(), args=args, train_dataset=data, data_collator=collate).train()
     if os.environ["RANK"] == "0":
         print(out.metrics["train_runtime"], out.global_step)
+    torch.distributed.destroy_process_group()  # else a thread of it may end the process by an abort
 
 
 def main():
