@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"math"
@@ -66,7 +67,8 @@ type goldenRun struct {
 	Blocks   []string        `json:"blocks"`
 	Weights  string          `json:"weights"`
 	Entries  [][]int32       `json:"entries"`
-	Trials   []string        `json:"trials"` // by rank: hash of the weights under its trial of step 0
+	Trials   []string        `json:"trials"`          // by rank: hash of the weights under its trial of step 0
+	Fails    uint64          `json:"fails,omitempty"` // position of the message upon which an entry is too large
 }
 
 type goldenMessage struct {
@@ -111,7 +113,7 @@ type numbers struct {
 func (n numbers) Len() int { return n.count }
 
 // play gives a run's messages to a processor that is rank 0 and has sent its frames before.
-func play(t *testing.T, encoded []byte, w *Weights, messages []Message) (blocks [][]byte, r *Replica) {
+func play(t *testing.T, encoded []byte, w *Weights, messages []Message) (blocks [][]byte, r *Replica, fails uint64) {
 	t.Helper()
 	r, err := NewReplica(encoded, w)
 	if err != nil {
@@ -122,19 +124,53 @@ func play(t *testing.T, encoded []byte, w *Weights, messages []Message) (blocks 
 		blocks = append(blocks, b)
 		return nil
 	}
-	if err := p.Run(t.Context()); err != nil {
+	if err := p.Run(t.Context()); errors.Is(err, ErrOverflow) {
+		fails = p.at
+	} else if err != nil {
 		t.Fatal(err)
 	}
-	return blocks, r
+	return blocks, r, fails
 }
 
 // plot is what happens in a story.
 type plot struct {
 	seed  uint64
-	stop  int                    // the step in which somebody asks to stop; 0: nobody does
-	loss  func(step int) float64 // about
-	noise float64                // of losses; 0: a hundredth
-	wild  bool                   // the two inputs' losses are of unlike sizes, so that sums depend on their order
+	stop  int                           // the step in which somebody asks to stop; 0: nobody does
+	loss  func(step int) float64        // about
+	noise float64                       // of losses; 0: a hundredth
+	wild  bool                          // the two inputs' losses are of unlike sizes, so that sums depend on their order
+	large bool                          // those of even ranks are so large that the sum of a step depends on its order
+	edges []edge                        // what steps make of some entries
+	after func(step int, commit Commit) // called after a step
+}
+
+// edge is a value that an entry has after a step. With falls it is beyond that value a step before.
+type edge struct {
+	step  int
+	value int32
+	falls bool
+}
+
+// toEdges sets first entries of a tensor from which steps take them to edges. after has by how much each step has moved them. They are
+// within the limit after other steps that check them.
+func toEdges(t *testing.T, first []int32, after [][]int32, edges []edge) {
+	t.Helper()
+	for _, e := range edges {
+		found := false
+		for i := range first {
+			at := func(step int) float64 { // in terms of the limit's side
+				return math.Copysign(1, float64(e.value)) * (float64(e.value) + float64(after[step][i]) - float64(after[e.step][i]))
+			}
+			if first[i] != 0 || at(e.step-1) > math.Abs(float64(e.value)) != e.falls || e.step != 15 && math.Abs(at(15)) > limit || e.step == 15 && math.Abs(at(len(after)-1)) > limit {
+				continue
+			}
+			first[i], found = e.value-after[e.step][i], true
+			break
+		}
+		if !found {
+			t.Fatalf("no entry comes to %+v", e)
+		}
+	}
 }
 
 // noFrames are not frames of a step, although they look like it: bytes that must be zero are not; other kinds, other lengths.
@@ -190,6 +226,9 @@ func story(c *Config, of plot) []Message {
 				if of.wild {
 					f.Losses[i] *= float32([]float64{1 << 20, 1e-6}[i] * rng.Float64())
 				}
+				if of.large && rank%2 == 0 {
+					f.Losses[i] = []float32{1 << 40, -1 << 40}[i]
+				}
 				if step%29 == 0 && step > 0 || of.noise > 0 && step < 2 {
 					f.Losses[i] = 2 // a trial changes nothing
 				}
@@ -237,7 +276,9 @@ func story(c *Config, of plot) []Message {
 		if !done {
 			panic("pair 0 is always there")
 		}
-		r.decide(r.close(), &t)
+		if commit := r.decide(r.close(), &t); of.after != nil {
+			of.after(step, commit)
+		}
 	}
 	raw(0, Frame{Step: uint32(c.Steps)}.Encode(nil)) // when all is over
 	return all
@@ -274,6 +315,12 @@ func goldenConfigs() (names []string, configs []*Config, plots []plot) {
 	add("each, many weights", plot{loss: falls, noise: 4e-7}, func(c *Config) {
 		c.Steps, c.Estimator, c.Directions, c.Examples, c.LearningRate, c.Epsilon = 70, Each, 4, []int{2, 2}, 3, 0.0123
 	})
+	add("each, one step", plot{loss: falls, large: true}, func(c *Config) {
+		c.Steps, c.Estimator, c.Directions, c.Processors, c.Examples = 1, Each, 12, 12, slices.Repeat([]int{2}, 6)
+	})
+	for i, edges := range [][]edge{{{15, limit, true}, {15, -limit, true}, {19, limit, false}, {19, -limit, false}}, {{15, limit + 1, false}}, {{19, -limit - 1, false}}} {
+		add(fmt.Sprintf("pairs, from a file, large entries %d", i+1), plot{loss: falls, edges: edges}, func(c *Config) { c.Steps, c.Schedule = 20, Constant })
+	}
 	return names, configs, plots
 }
 
@@ -309,12 +356,23 @@ func makeGolden(t *testing.T) *golden {
 			shape = []int{67, 71}
 		}
 		w := drawn([]Tensor{{Name: "a.weight", Shape: shape, Std: 0.25}, {Name: "a.bias", Shape: []int{13}, Mean: 1}, {Name: "large", Shape: []int{5}, Shift: 2, Std: 6}}, c.Key)
-		initial, run := FromKey, goldenRun{Name: name}
+		initial, run := FromKey, goldenRun{Name: name, Blocks: []string{}}
+		moved, after := w.Clone(), [][]int32{}
+		clear(moved.data[0])
+		plots[i].after = func(step int, commit Commit) {
+			moved.add(c.Key, commit.terms(c, uint32(step)))
+			after = append(after, slices.Clone(moved.data[0]))
+		}
+		messages := story(c, plots[i])
 		if strings.Contains(name, "file") {
 			initial = FromFile
 			for j := range w.tensors {
 				w.tensors[j].Mean, w.tensors[j].Std = 0, 0
 				w.data[j][0] += 1000
+				if j == 0 && plots[i].edges != nil {
+					clear(w.data[0])
+					toEdges(t, w.data[0], after, plots[i].edges)
+				}
 				run.Initial = append(run.Initial, slices.Clone(w.data[j]))
 			}
 		}
@@ -329,9 +387,8 @@ func makeGolden(t *testing.T) *golden {
 			tried.add(c.Key, []term{c.trial(0, rank)})
 			run.Trials = append(run.Trials, tried.Hash())
 		}
-		messages := story(c, plots[i])
 		if plots[i].stop > 0 { // blocks are in the stream, too, two of them made up
-			first, _ := play(t, encoded, w.Clone(), messages)
+			first, _, _ := play(t, encoded, w.Clone(), messages)
 			forged := bytes.Clone(first[0])
 			forged[8] ^= 1
 			b, err := decodeBlock(c, first[0])
@@ -350,11 +407,11 @@ func makeGolden(t *testing.T) *golden {
 			}
 			run.Messages = append(run.Messages, goldenMessage{fmt.Sprintf("%s.%d", kind, m.Rank), hex.EncodeToString(data)})
 		}
-		blocks, r := play(t, encoded, w, messages)
+		blocks, r, fails := play(t, encoded, w, messages)
 		for _, b := range blocks {
 			run.Blocks = append(run.Blocks, hex.EncodeToString(b))
 		}
-		run.Weights = r.Weights.Hash()
+		run.Weights, run.Fails = r.Weights.Hash(), fails
 		for _, d := range r.Weights.data {
 			run.Entries = append(run.Entries, slices.Clone(d[:min(8, len(d))]))
 		}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"math"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -217,4 +219,53 @@ func FuzzFrame(f *testing.F) {
 			t.Fatalf("%x decodes to %+v, which encodes to %x", b, frame, frame.Encode(nil))
 		}
 	})
+}
+
+// A block that no processor makes is refused, although it follows the chain.
+func TestBlocksThatNobodyMakes(t *testing.T) {
+	c := testConfig(4, 2, 100)
+	most := int32(c.maxIncrement())
+	for name, change := range map[string]func(b *Block, fifth *Commit){
+		"good":                    func(_ *Block, fifth *Commit) { *fifth = Commit{Pairs: 3, Increments: []int32{most, -most}} },
+		"good, late":              func(_ *Block, fifth *Commit) { fifth.Late = []Late{{0, 1, most}, {1, 63, -most}} },
+		"a step more":             func(b *Block, fifth *Commit) { b.Steps = append(b.Steps, *fifth) },
+		"a step less":             func(b *Block, _ *Commit) { b.Steps = b.Steps[1:] },
+		"no such pair is prompt":  func(b *Block, _ *Commit) { b.prompt = 4 },
+		"no such pair came":       func(_ *Block, fifth *Commit) { fifth.Pairs = 4 },
+		"no such pair was late":   func(_ *Block, fifth *Commit) { fifth.Late = []Late{{2, 1, 0}} },
+		"late by nothing":         func(_ *Block, fifth *Commit) { fifth.Late = []Late{{0, 0, 0}} },
+		"late by a block":         func(_ *Block, fifth *Commit) { fifth.Late = []Late{{0, 64, 0}} },
+		"late twice":              func(_ *Block, fifth *Commit) { fifth.Late = []Late{{1, 1, 0}, {1, 2, 0}} },
+		"late and in time":        func(_ *Block, fifth *Commit) { fifth.Pairs, fifth.Late = 1, []Late{{0, 1, 0}} },
+		"late in another order":   func(_ *Block, fifth *Commit) { fifth.Late = []Late{{1, 1, 0}, {0, 1, 0}} },
+		"a larger increment":      func(_ *Block, fifth *Commit) { fifth.Increments[1] = most + 1 },
+		"a larger late increment": func(_ *Block, fifth *Commit) { fifth.Late = []Late{{0, 1, -most - 1}} },
+		"no scale":                func(b *Block, _ *Commit) { b.tuning.scale = 0 },
+		"a scale above one":       func(b *Block, _ *Commit) { b.tuning.scale = 2 },
+		"no slopes":               func(b *Block, _ *Commit) { b.tuning.square = math.NaN() },
+		"no error":                func(b *Block, _ *Commit) { b.tuning.bestError = -1 },
+		"a last mark of two":      nil,
+		"another length":          nil,
+	} {
+		b := &Block{Loss: 1.5, hash: make([]byte, 32), tuning: newTuning()}
+		for range BlockSteps {
+			b.Steps = append(b.Steps, Commit{Increments: make([]int32, 2)})
+		}
+		if change != nil {
+			change(b, &b.Steps[5])
+		}
+		data := b.encode(nil)
+		switch name {
+		case "a last mark of two":
+			data[len(data)-96] = 2
+		case "another length":
+			data = slices.Insert(data, len(data)-chainBytes, 0)
+		}
+		switch got, err := decodeBlock(c, data); {
+		case (err == nil) != strings.HasPrefix(name, "good"):
+			t.Errorf("%s: %v", name, err)
+		case err == nil && got.Loss != b.Loss:
+			t.Errorf("%s: loss %v", name, got.Loss)
+		}
+	}
 }

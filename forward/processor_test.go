@@ -124,7 +124,7 @@ func TestAnotherBlockStopsTheRun(t *testing.T) {
 	messages := story(c, plot{seed: 1, loss: func(int) float64 { return 1 }})
 	w := drawn([]Tensor{{Name: "a", Shape: []int{5}, Std: 1}}, 1)
 	_, encoded := replicaFrom(t, c, w.Clone(), 10)
-	blocks, _ := play(t, encoded, w.Clone(), messages)
+	blocks, _, _ := play(t, encoded, w.Clone(), messages)
 	other := bytes.Clone(blocks[0])
 	other[len(other)-chainBytes-1] ^= 1
 	end := len(other) - chainBytes

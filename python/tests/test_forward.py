@@ -298,6 +298,8 @@ class Directions(unittest.TestCase):
         self.assertEqual((w.of(0) - torch.tensor([1000 << 18, 1, 1, -1, round(0.3 * 2**18)])).tolist(), [2 * sign(3, 0, 0, 0, e, 128) for e in range(5)])
         w.write()
         self.assertEqual(p.parameter.tolist(), (w.of(0).double() / 2**18).float().tolist())
+        ((_, value),) = w.values()
+        self.assertTrue(torch.equal(value, p.parameter))
 
 
 class Training(unittest.TestCase):
@@ -350,9 +352,10 @@ class Training(unittest.TestCase):
         m = model()
         r = forward.Replica(raw, forward.trained(m))
         was = r.hash()
-        r.losses([0], entropy(m)), r.losses([3, 1, 2], entropy(m))
-        r.weights.write()
+        r.losses([3, 1, 2], entropy(m))
         self.assertEqual(r.hash(), was)
+        r.losses([0], entropy(m))
+        r.weights.write()
         for a, b in zip(m.parameters(), model().parameters()):
             self.assertLessEqual(float((a - b).abs().max()), 2**-25)
 
@@ -465,12 +468,15 @@ class Training(unittest.TestCase):
             train(forward.trained(m), entropy(m), steps=64)
         m = model()
         raw = forward.prepare(config(steps=400, examples=32, processors=8), len(X), forward.trained(m), wrong)  # chooses
-        self.assertLess(0.004, json.loads(raw)["config"]["epsilon"])
+        self.assertEqual(json.loads(raw)["config"]["epsilon"], 0.032)  # four steps are 4 x 0.02 / sqrt(8) = 0.028
         for p, q in zip(m.parameters(), model().parameters()):
             self.assertTrue(torch.allclose(p, q, atol=1e-6))
         forward.train(raw, forward.trained(m), wrong)
         self.assertLess(float(wrong(torch.arange(300))), before - 0.2)
-        self.assertEqual(json.loads(forward.prepare(config(), len(X), forward.trained(m), entropy(m)))["config"]["epsilon"], 1e-3)
+        for counts, rate, examples, want in ((False, 0.02, 8, 0.001), (True, 0.02, 128, 0.064), (True, 1e-4, 8, 0.016), (True, 1e-4, 128, 0.004)):
+            m = model()
+            raw = forward.prepare(config(learning_rate=rate, examples=examples), len(X), forward.trained(m), wrong if counts else entropy(m))
+            self.assertEqual(json.loads(raw)["config"]["epsilon"], want, (rate, examples))
 
 
 class BadInput(unittest.TestCase):

@@ -229,24 +229,28 @@ class Validation:
 
 def prepare(config, count, parts, loss=None):
     """Makes the header of a new run that trains the parts from their present values on count examples. loss, as of join(): if the config has no epsilon,
-    it is doubled until trials change the losses, as that of an error rate needs."""
+    it is doubled until trials change the losses, and while they are counts, such as error rates, until a trial is four times as long as a step: where
+    steps lead further than trials, a run ends where no trial changes a count."""
     tensors = weights.describe(parts)
     c, frozen = config.complete(sum(t.size() for t in tensors)), trained.frozen(parts)
     while True:
         raw = headers.build(c, count, tensors, frozen)
-        if loss is None or config.epsilon is not None or c.epsilon > 0.1 or _heard(Replica(raw, parts), loss):
+        if loss is None or config.epsilon is not None or c.epsilon > 0.1:
+            return raw
+        losses = _tried(Replica(raw, parts), loss)
+        equal, counts = sum(a == b for a, b in zip(losses[::2], losses[1::2])), 8 * len(set(sum(losses, []))) < 14 * len(losses)
+        if 8 * equal <= len(losses) and not (counts and c.epsilon < 4 * c.learning_rate / math.sqrt(c.directions)):
             return raw
         c.epsilon *= 2
 
 
-def _heard(r, loss):
-    """Whether at most a quarter of the pairs of ranks have equal losses under their trials, in as many steps as 16 trials need."""
-    equal, c = [], r.config
-    for r.step in range(max(1, 16 // c.processors)):
-        losses = [r.losses([k], loss)[0] for k in range(c.processors)]
-        equal += [a == b for a, b in zip(losses[::2], losses[1::2])]
+def _tried(r, loss):
+    """The losses of 16 trials or more."""
+    losses, c = [], r.config
+    for r.step in range(-(-16 // c.processors)):
+        losses += [r.losses([k], loss)[0] for k in range(c.processors)]
     r.weights.write()
-    return 4 * sum(equal) <= len(equal)
+    return losses
 
 
 def train(raw, parts, loss, log=None, after_block=None, at_once=1):
