@@ -33,7 +33,7 @@ _EXCHANGING = 0.2  # share of a round's time that the exchange of gradients take
 _USUAL = 0.1  # rate of the moving average of the time that is lost to the slowest rank
 _WORTH = 0.1  # share of what a round lost beyond that, which waiting for new sizes may take
 _PATIENCE = 0.2  # share of it that the ranks wait at most
-_FORGOTTEN = 0.1  # share by which what waiting took counts less after each round without
+_FORGOTTEN = 0.02  # share by which what waiting took counts less after each round without
 _PROBING = 0.02  # share of the time in which links are measured, at most
 
 
@@ -56,7 +56,7 @@ class RoundExchange:
         self._untimed: Past | None = None  # the round whose times come with the next vector
         self._waited = self._gap = 0.0  # seconds for the loader in the round before, and in which the device had nothing to do before this one
         self._usual = self._lost = 0.0  # seconds that rounds lose to the slowest rank; those that the one before lost beyond
-        self._price = self._told = 0.0  # seconds that waiting for sizes took last; of these for telling the other ranks
+        self._price, self._told = 0.005, 0.0  # seconds that waiting for sizes took last, before that a guess; of these for telling the other ranks
         self._norm: torch.Tensor | None = None  # of the gradient of the round before, where vectors are read late
         self._probe, self._probe_after, self._link = False, 0.0, 0.0  # links are to be measured, not before then; seconds for a message
         self.pauses = Pauses()
