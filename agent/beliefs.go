@@ -57,29 +57,19 @@ func (c *Control) Beliefs() *Beliefs {
 		b.nodes = append(b.nodes, about(&c.Cluster.Nodes[i]))
 	}
 	if c.away != nil {
-		index := b.index()
-		b.add(c.away, func(k *known) bool { _, here := index[k.name]; return !here })
+		all := make([]int, len(c.away.nodes))
+		for k := range all {
+			all[k] = k
+		}
+		b.add(c.away, all)
 	}
 	return b
 }
 
-// index has the place of each node.
-func (b *Beliefs) index() map[string]int {
-	index := make(map[string]int, len(b.nodes))
-	for i := range b.nodes {
-		index[b.nodes[i].name] = i
-	}
-	return index
-}
-
-// add takes over the nodes of o that are wanted.
-func (b *Beliefs) add(o *Beliefs, wanted func(*known) bool) {
-	var which []int
-	for k := range o.nodes {
-		if wanted(&o.nodes[k]) {
-			which = append(which, k)
-			b.nodes = append(b.nodes, o.nodes[k])
-		}
+// add takes over nodes of o.
+func (b *Beliefs) add(o *Beliefs, which []int) {
+	for _, k := range which {
+		b.nodes = append(b.nodes, o.nodes[k])
 	}
 	for k, t := range b.trackers {
 		b.trackers[k] = t.With(o.trackers[min(k, len(o.trackers)-1)], which)
@@ -94,19 +84,21 @@ func (c *Control) Adopt(b *Beliefs) {
 	if !ok || b == nil {
 		return
 	}
-	index, from, limits := b.index(), make([]int, len(c.Cluster.Nodes)), make([]int, len(b.nodes))
-	here := make(map[string]bool, len(from))
-	for i := range from {
-		n := about(&c.Cluster.Nodes[i])
-		here[n.name] = true
-		if k, ok := index[n.name]; ok && b.nodes[k].is(&n) {
-			from[i] = k
-		} else {
-			from[i] = -1
-		}
+	here := make(map[string]int, len(c.Cluster.Nodes))
+	from := slices.Repeat([]int{-1}, len(c.Cluster.Nodes))
+	for i := range c.Cluster.Nodes {
+		here[c.Cluster.Nodes[i].Name] = i
 	}
+	var away []int
+	limits := make([]int, len(b.nodes))
 	for k := range b.nodes {
-		limits[k] = b.nodes[k].limit
+		n := &b.nodes[k]
+		limits[k] = n.limit
+		if i, ok := here[n.name]; !ok {
+			away = append(away, k)
+		} else if own := about(&c.Cluster.Nodes[i]); own.is(n) {
+			from[i] = k
+		}
 	}
 	c.begin()
 	c.memory.Adopt(b.memory, from, limits)
@@ -116,21 +108,14 @@ func (c *Control) Adopt(b *Beliefs) {
 	}
 	a.tracker.Performance(a.perf)
 	a.steady.adopt(b.steady, from)
-	left := max(mostAway, len(from))
+	if len(away) == 0 {
+		return
+	}
 	c.away = &Beliefs{steady: new(steady), memory: new(memory.Learner)}
 	for range b.trackers {
 		c.away.trackers = append(c.away.trackers, new(env.Tracker))
 	}
-	c.away.add(b, func(k *known) bool {
-		if here[k.name] {
-			return false
-		}
-		left--
-		return left >= 0
-	})
-	if len(c.away.nodes) == 0 {
-		c.away = nil
-	}
+	c.away.add(b, away[:min(len(away), max(mostAway, len(from)))])
 }
 
 // Encode returns the beliefs as bytes, which DecodeBeliefs of the same version of the program reads.

@@ -11,8 +11,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/google/renameio/v2"
-
 	"evenkeel/agent"
 	"evenkeel/agent/export"
 	"evenkeel/cmd/evenkeel/internal/cli"
@@ -349,7 +347,7 @@ func (w *watch) save(r *Cmd, format, file string) error {
 	if r.Beliefs != "" {
 		text, err := w.control.Beliefs().Encode()
 		if err == nil {
-			err = renameio.WriteFile(r.Beliefs, text, 0o644)
+			err = cli.WriteFile(r.Beliefs, func(w io.Writer) error { _, err := w.Write(text); return err })
 		}
 		if err == nil {
 			w.app.Log.Info().Str("file", r.Beliefs).Msg("beliefs written")

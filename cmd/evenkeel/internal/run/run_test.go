@@ -36,6 +36,20 @@ func smallRun(rounds int) *Cmd {
 	return r
 }
 
+// inJSON runs a command with --json, which must succeed.
+func inJSON(t *testing.T, r *Cmd) (d document, out string) {
+	t.Helper()
+	r.JSON = true
+	out, err := inProcess(t, t.Context(), r)
+	if err == nil {
+		err = json.Unmarshal([]byte(out), &d)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d, out
+}
+
 // A run leaves no goroutine behind, finished or interrupted.
 func TestRunEnds(t *testing.T) {
 	defer goleak.VerifyNone(t)
@@ -56,15 +70,7 @@ func TestRunRepeats(t *testing.T) {
 	var first string
 	for i := range 2 {
 		r := smallRun(10)
-		r.JSON = true
-		out, err := inProcess(t, t.Context(), r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var d document
-		if err := json.Unmarshal([]byte(out), &d); err != nil {
-			t.Fatal(err)
-		}
+		d, out := inJSON(t, r)
 		if len(d.Results) != 5 || len(d.Sizes) != 16 || d.Rounds != 10 {
 			t.Fatalf("%d results, %d sizes, %d rounds", len(d.Results), len(d.Sizes), d.Rounds)
 		}
@@ -91,15 +97,8 @@ func TestBeliefs(t *testing.T) {
 	var seconds [2]float64
 	for i := range seconds {
 		r := smallRun(6)
-		r.JSON, r.Beliefs, r.Quorum = true, path, "all"
-		out, err := inProcess(t, t.Context(), r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var d document
-		if err := json.Unmarshal([]byte(out), &d); err != nil {
-			t.Fatal(err)
-		}
+		r.Beliefs, r.Quorum = path, "all"
+		d, _ := inJSON(t, r)
 		seconds[i] = d.Results[0].RoundTime
 	}
 	if seconds[1] > 0.99*seconds[0] {
