@@ -32,7 +32,7 @@ class Past:
 _EXCHANGING = 0.2  # share of a round's time that the exchange of gradients takes where it matters whose link is slow
 _USUAL = 0.1  # rate of the moving average of the time that is lost to the slowest rank
 _WORTH = 0.1  # share of what a round lost beyond that, which waiting for new sizes may take
-_PATIENCE = 0.2  # share of it that the ranks wait at most
+_PATIENCE = 0.2  # share of it for which rank 0 waits for the decision, at most
 _FORGOTTEN = 0.02  # share by which what waiting took counts less after each round without
 _PROBING = 0.02  # share of the time in which links are measured, at most
 
