@@ -82,7 +82,7 @@ func (r *Cmd) Run(a *cli.App) error {
 	failed = errors.Join(failed, w.save(r, format, file))
 	err = r.print(w)
 	if errors.Is(failed, context.Canceled) {
-		kept := slices.DeleteFunc([]string{r.Log, file, r.Plot}, func(p string) bool { return p == "" })
+		kept := slices.DeleteFunc([]string{r.Log, file, r.Plot, r.Beliefs}, func(p string) bool { return p == "" })
 		hint := fmt.Sprintf("interrupted after %d of %d rounds", len(w.history.rounds), w.setup.rounds)
 		if len(kept) > 0 {
 			hint += "; they are kept in " + strings.Join(kept, ", ")
